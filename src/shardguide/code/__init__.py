@@ -1,0 +1,1 @@
+"""Reads the user's Python as text, without running it."""

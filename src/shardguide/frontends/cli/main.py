@@ -1,0 +1,118 @@
+"""Entry point: picks the command, installs the guard, turns every failure into one sentence and an exit status.
+
+Kept free of imports that a ``--help`` does not need: start-up is a feature.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from shardguide.guidance.errors import UnusableInput
+
+# command -> (module, one line of help); the module has ``configure(parser)`` and ``call(arguments) -> int``
+COMMANDS: dict[str, tuple[str, str]] = {
+    "plan": ("plan", "an FSDP configuration for a model and a cluster, exact and with sources"),
+    "tune": ("tune", "mixed precision and CPU offload for what you run now"),
+    "docs": ("docs", "check every claim against your installed PyTorch"),
+    "answers": ("answers", "show, set or forget what was answered before"),
+    "history": ("history", "earlier guidance"),
+    "approve": ("approve", "confirm guidance for use"),
+    "reject": ("reject", "turn guidance down"),
+}
+
+VERSION = "0.1.0"
+
+EPILOG = """exit status:
+  0  answered
+  1  findings, or claims that were not found again
+  2  unusable input
+  3  answers are missing
+
+Shardguide never runs your code, never starts training, never connects anywhere,
+and writes only its notebook, or what you approved with --write."""
+
+
+def _usage() -> str:
+    width = max(len(name) for name in COMMANDS)
+    lines = [f"  {name:<{width}}  {help_line}" for name, (_, help_line) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: shardguide COMMAND [options]     (shardguide COMMAND --help for its options)",
+            "",
+            "Plans, configures and troubleshoots PyTorch FSDP training, with its sources.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            EPILOG,
+        ]
+    )
+
+
+def _fail(message: str) -> int:
+    """One sentence on stderr, exit status 2."""
+    from shardguide.frontends.render.safe import one_line
+
+    print(f"shardguide: {one_line(message)}", file=sys.stderr)
+    return 2
+
+
+def _run(arguments: list[str]) -> int:
+    """Find the command's module and let it work."""
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        print(f"shardguide {VERSION}")
+        return 0
+    name, *rest = arguments
+    if name not in COMMANDS:
+        raise UnusableInput(f"there is no command {name!r}; the commands are {', '.join(COMMANDS)}.")
+    from importlib import import_module
+
+    from .parser import Parser
+
+    module = import_module(f"{__package__}.{COMMANDS[name][0]}")
+    parser = Parser(prog=f"shardguide {name}", description=COMMANDS[name][1][:1].upper() + COMMANDS[name][1][1:] + ".")
+    module.configure(parser)
+    status: int = module.call(parser.parse_args(rest))
+    return status
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit status; no traceback reaches the user."""
+    from shardguide import guard
+
+    guard.install()
+    try:
+        status = _run(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+        return status
+    except UnusableInput as error:
+        return _fail(str(error))
+    except guard.GuardViolation as error:
+        return _fail(f"stopped by the guard: {error}")
+    except BrokenPipeError:
+        # The reader of our output (head, less) has left; Python would complain again while it closes stdout.
+        import os
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except (RecursionError, MemoryError):
+        return _fail("the input is nested too deeply or too large to be read.")
+    except OSError as error:
+        return _fail(f"{error.strerror or error}{': ' + str(error.filename) if error.filename else ''}.")
+    except Exception as error:
+        if "SHARDGUIDE_TRACEBACK" in __import__("os").environ:
+            raise
+        return _fail(
+            f"internal error ({type(error).__name__}: {error}); this is a bug in Shardguide. "
+            "Set SHARDGUIDE_TRACEBACK=1 to see where, and report it."
+        )
+
+
+def run() -> None:
+    """The console script."""
+    raise SystemExit(main())

@@ -1,0 +1,37 @@
+"""argparse with our manners: an unusable command line is one sentence and exit status 2."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NoReturn
+
+from shardguide.guidance.errors import UnusableInput
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises instead of exiting, so that every bad input ends the same way."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("allow_abbrev", False)
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(*args, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        raise UnusableInput(f"{message}; {self.prog} --help shows the options.")
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """The options that every command has."""
+    group = parser.add_argument_group("everywhere")
+    group.add_argument("--json", action="store_true", help="print the Guidance as JSON")
+    group.add_argument("--format", choices=["text", "md", "json"], default="text", help="text (default), md or json")
+    group.add_argument("--verbose", action="store_true", help="full detail")
+    group.add_argument("--torch", metavar="X", help="PyTorch release to answer for, e.g. 2.13")
+    group.add_argument("--site-packages", metavar="PATH", help="where the PyTorch to read lies")
+    group.add_argument("--no-input", action="store_true", help="never ask; missing answers end with status 3")
+    group.add_argument("--notebook", metavar="PATH", help="notebook file (default: the state folder)")
+
+
+def wants_json(arguments: argparse.Namespace) -> bool:
+    """Whether machine-readable output was asked for."""
+    return bool(arguments.json or arguments.format == "json")

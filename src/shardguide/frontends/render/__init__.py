@@ -1,0 +1,1 @@
+"""Guidance as text for people: terminal, Markdown."""

@@ -1,0 +1,65 @@
+"""Blocks on a terminal, by rich: colour, tables that fit the window, highlighted code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TextIO
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text as Styled
+
+from .blocks import MARKS, Block, Code, Heading, Items, Pairs, Table, Text, Title
+from .safe import lines, one_line
+
+_STYLES = {"passed": "green", "failed": "bold red", "unknown": "yellow", "open": "yellow", "": ""}
+
+
+def _pairs(block: Pairs) -> Grid:
+    grid = Grid.grid(padding=(0, 2, 0, 0))
+    marked = any(mark for _, _, mark in block.rows)
+    if marked:
+        grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True, style="bold")
+    grid.add_column()
+    for label, text, mark in block.rows:
+        cells = [Styled(label), Styled(one_line(text, 4000))]
+        grid.add_row(*([Styled(MARKS[mark], _STYLES[mark]), *cells] if marked else cells))
+    return grid
+
+
+def _table(block: Table) -> Grid:
+    grid = Grid(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for i, column in enumerate(block.columns):
+        grid.add_column(column, justify="left" if i == 0 else "right")
+    for row in block.rows:
+        grid.add_row(*(Styled(one_line(cell)) for cell in row))
+    return grid
+
+
+def show(blocks: Iterable[Block], stream: TextIO) -> None:
+    """Print the page on ``stream``; rich itself respects NO_COLOR and the width of the window."""
+    console = Console(file=stream, highlight=False, emoji=False, markup=False, soft_wrap=False)
+    for block in blocks:
+        if isinstance(block, Title):
+            console.print(Styled(one_line(block.text, 2000), "bold"))
+        elif isinstance(block, Heading):
+            console.print()
+            console.print(Styled(one_line(block.text), "bold cyan"))
+        elif isinstance(block, Text):
+            console.print(Padding(Styled(one_line(block.text, 4000)), (0, 0, 0, 2)))
+        elif isinstance(block, Items):
+            for item in block.rows:
+                grid = Grid.grid(padding=(0, 1, 0, 0))
+                grid.add_row(Styled("-"), Styled(one_line(item, 4000)))
+                console.print(Padding(grid, (0, 0, 0, 2)))
+        elif isinstance(block, Pairs):
+            console.print(Padding(_pairs(block), (0, 0, 0, 2)))
+        elif isinstance(block, Table):
+            console.print(Padding(_table(block), (0, 0, 0, 2)))
+        elif isinstance(block, Code):
+            # Unwrapped and unboxed: it is there to be pasted. Highlighting (pygments) would cost more than the plan.
+            console.print()
+            for line in lines(block.text).rstrip("\n").split("\n"):
+                console.print(Styled("    " + line, "green"), soft_wrap=True)

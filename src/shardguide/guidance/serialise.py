@@ -1,0 +1,52 @@
+"""Guidance to JSON and to its identity: the same inputs give the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from .record import SCHEMA, Answer, Approval, Guidance
+
+# Enough of a SHA-256 that two answers in one notebook never meet, and short enough to type.
+ID_LENGTH = 16
+
+
+def plain(value: Any) -> Any:
+    """Named tuples to dicts, tuples to lists, recursively; everything else as it is."""
+    if isinstance(value, tuple):
+        fields = getattr(value, "_fields", None)
+        if fields is None:
+            return [plain(item) for item in value]
+        if isinstance(value, Answer):
+            return {"value": plain(value.value), "from": value.source}
+        return {name: plain(item) for name, item in zip(fields, value, strict=True)}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+def to_dict(guidance: Guidance) -> dict[str, Any]:
+    """The JSON object of schema ``shardguide/1``; the workflow's own part lies beside the common fields."""
+    record = plain(guidance)
+    extra = record.pop("extra")
+    head = {"schema": SCHEMA, "id": record.pop("id"), "workflow": record.pop("workflow")}
+    return head | record | extra
+
+
+def to_json(record: Any) -> str:
+    """Readable, deterministic JSON text of a plain object, with a final newline."""
+    return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def digest(*parts: Any) -> str:
+    """Identity of a request: the first 16 hex digits of the SHA-256 of its canonical JSON."""
+    text = json.dumps([plain(part) for part in parts], sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
+
+
+def with_approval(record: dict[str, Any], state: str) -> dict[str, Any]:
+    """The same record with the approval state that the notebook holds."""
+    return record | {"approval": Approval(state, record["approval"]["asked"])._asdict()}

@@ -1,0 +1,153 @@
+"""Signatures of PyTorch's objects, read from the syntax tree: what the API index is built from."""
+
+from __future__ import annotations
+
+import ast
+
+from shardguide.installed.resolve import Found, Module, Resolver, members
+
+Parameter = tuple[str, str | None]  # name (with its stars; "/" and "*" stand alone), default as source text
+
+DEPTH = 8  # base classes followed
+_DATACLASS_KEYWORDS = ("init", "kw_only")
+
+
+def signature(resolver: Resolver, found: Found) -> tuple[Parameter, ...] | None:
+    """How an object is called, without ``self``: a function, or a class through its constructor.
+
+    None for what is not called (a module, a constant) and for classes whose constructor is not written in Python.
+    """
+    if not found.nodes:
+        return None
+    functions = [node for node in found.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    if functions:
+        # of overloads and guarded variants the last one that is not a mere overload is what runs
+        real = [node for node in functions if "overload" not in decorators(node)] or functions
+        node = real[-1]
+        bound = "." in found.name and "staticmethod" not in decorators(node)
+        if "property" in decorators(node) or "cached_property" in decorators(node):
+            return None
+        return _arguments(node.args, drop_first=bound)
+    classes = [node for node in found.nodes if isinstance(node, ast.ClassDef)]
+    module = resolver.module(found.module)
+    if not classes or module is None:
+        return None
+    return _constructor(resolver, module, classes[-1], DEPTH)
+
+
+def decorators(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[str]:
+    """The bare names of decorators: ``functools.wraps(f)`` -> ``"wraps"``."""
+    result = []
+    for item in node.decorator_list:
+        call = item.func if isinstance(item, ast.Call) else item
+        result.append(ast.unparse(call).rpartition(".")[2])
+    return result
+
+
+def deprecated(found: Found) -> str:
+    """The message of a ``@deprecated`` decorator, "" where there is none."""
+    for node in found.nodes:
+        for item in getattr(node, "decorator_list", []):
+            if isinstance(item, ast.Call) and ast.unparse(item.func).rpartition(".")[2] == "deprecated":
+                if item.args and isinstance(item.args[0], ast.Constant):
+                    return str(item.args[0].value)
+                return "deprecated"
+    return ""
+
+
+def methods(resolver: Resolver, found: Found, depth: int = DEPTH) -> list[str]:
+    """Public names that a class body and its bases inside ``torch.distributed`` and ``torch.optim`` define."""
+    module = resolver.module(found.module)
+    names: dict[str, None] = {}
+    for node in found.nodes:
+        if not isinstance(node, ast.ClassDef) or module is None:
+            continue
+        names |= dict.fromkeys(name for name in members(node) if not name.startswith("_"))
+        for base in node.bases:
+            parent = resolver.find(f"{module.name}.{ast.unparse(base)}") if depth else None
+            if parent is not None and parent.module.startswith(("torch.distributed", "torch.optim", "torch.amp", "torch.cuda")):
+                names |= dict.fromkeys(methods(resolver, parent, depth - 1))
+    return list(names)
+
+
+def _constructor(resolver: Resolver, module: Module, node: ast.ClassDef, depth: int) -> tuple[Parameter, ...] | None:
+    inside = members(node)
+    bases = [ast.unparse(base) for base in node.bases]
+    if any(base.rpartition(".")[2] in ("Enum", "IntEnum", "StrEnum", "Flag", "Protocol", "ABC") for base in bases):
+        return None if "__init__" not in inside else _init(inside["__init__"])
+    if "__init__" in inside:
+        return _init(inside["__init__"])
+    if "dataclass" in decorators(node) or any(base.rpartition(".")[2] == "NamedTuple" for base in bases):
+        return _fields(resolver, module, node, depth)
+    if "__new__" in inside:
+        return _init(inside["__new__"])
+    for base in bases:
+        parent = resolver.find(f"{module.name}.{base}") if depth and base.replace(".", "").isidentifier() else None
+        if parent is None or not parent.nodes:
+            continue
+        home = resolver.module(parent.module)
+        classes = [item for item in parent.nodes if isinstance(item, ast.ClassDef)]
+        if classes and home is not None:
+            return _constructor(resolver, home, classes[-1], depth - 1)
+    return ()
+
+
+def _init(nodes: list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign]) -> tuple[Parameter, ...] | None:
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    real = [node for node in functions if "overload" not in decorators(node)] or functions
+    return _arguments(real[-1].args, drop_first=True) if real else None
+
+
+def _fields(resolver: Resolver, module: Module, node: ast.ClassDef, depth: int) -> tuple[Parameter, ...]:
+    """Fields of a dataclass or named tuple in the order of its constructor, inherited ones first."""
+    fields: dict[str, Parameter] = {}
+    keyword_only: dict[str, Parameter] = {}
+    for base in node.bases:
+        parent = resolver.find(f"{module.name}.{ast.unparse(base)}") if depth else None
+        for item in parent.nodes if parent is not None else ():
+            home = resolver.module(parent.module) if parent is not None else None
+            if isinstance(item, ast.ClassDef) and "dataclass" in decorators(item) and home is not None:
+                fields |= {name: (name, default) for name, default in _fields(resolver, home, item, depth - 1)}
+    for item in node.body:
+        if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
+            continue
+        if ast.unparse(item.annotation).startswith(("ClassVar", "typing.ClassVar")):
+            continue
+        name, default, keywords = item.target.id, None, {}
+        if isinstance(item.value, ast.Call) and ast.unparse(item.value.func).rpartition(".")[2] == "field":
+            keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in item.value.keywords}
+            default = keywords.get("default") or (
+                f"{keywords['default_factory']}()" if "default_factory" in keywords else None
+            )
+        elif item.value is not None:
+            default = ast.unparse(item.value)
+        if keywords.get("init") == "False":
+            continue
+        (keyword_only if keywords.get("kw_only") == "True" else fields)[name] = (name, default)
+    star: list[Parameter] = [("*", None)] if keyword_only else []
+    return (*fields.values(), *star, *keyword_only.values())
+
+
+def _arguments(arguments: ast.arguments, drop_first: bool) -> tuple[Parameter, ...]:
+    result: list[Parameter] = []
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(positional) - len(arguments.defaults)) + [ast.unparse(item) for item in arguments.defaults]
+    for index, (argument, default) in enumerate(zip(positional, defaults, strict=True)):
+        if index == len(arguments.posonlyargs) and index:
+            result.append(("/", None))
+        result.append((argument.arg, default))
+    if arguments.posonlyargs and not arguments.args:
+        result.append(("/", None))
+    if drop_first and result:
+        del result[0]
+        if result and result[0][0] == "/":
+            del result[0]
+    if arguments.vararg:
+        result.append((f"*{arguments.vararg.arg}", None))
+    elif arguments.kwonlyargs:
+        result.append(("*", None))
+    for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        result.append((argument.arg, None if value is None else ast.unparse(value)))
+    if arguments.kwarg:
+        result.append((f"**{arguments.kwarg.arg}", None))
+    return tuple(result)

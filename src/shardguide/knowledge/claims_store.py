@@ -1,0 +1,87 @@
+"""The claims as shipped: ``data/claims.json``, generated from ``claims/*.toml`` by ``scripts/build_claims.py``.
+
+A claim is one statement with its sources. A source is a place in PyTorch's code, with words (anchors) by which the
+statement is found again there, or a page with the digest of the sentence that it rests on. The releases in which the words
+stand were looked up in the releases' own wheels; nobody wrote them by hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from shardguide.knowledge.lines import Lines
+
+_lines = Lines("claims.json")
+_tables: dict[str, dict[str, Any]] = {}
+
+
+class Words(NamedTuple):
+    """A source in PyTorch's code."""
+
+    title: str
+    url: str
+    places: tuple[tuple[str, str, str], ...]  # object, file and definition; where it is now first, then where it was
+    anchors: tuple[str, ...]  # any one of these must stand inside the definition
+    releases: str  # where one does, e.g. "2.6-2.15"
+
+
+class Page(NamedTuple):
+    """A source that is a page."""
+
+    title: str
+    url: str
+    section: str
+    version: str  # of the page: a release, a commit or the date it was read
+    digest: str  # SHA-256 of the sentence, its white space normalised
+
+
+class Statement(NamedTuple):
+    """One claim, not yet looked up anywhere."""
+
+    id: str
+    text: str
+    subjects: tuple[int | str, ...]  # numbers of the subjects that must be answered well, and tags
+    sources: tuple[Words | Page, ...]
+    releases: str  # in which every source in code is found; "" for a claim that rests on pages alone
+    limits: str  # releases outside of which the statement is false although the words may stand there; "" for none
+    witness: str  # the test that runs the statement on a real PyTorch; "" for none
+
+
+def ids() -> list[str]:
+    """The ids of all claims, sorted."""
+    return [key for key in _lines.keys() if not key.startswith("@")]  # noqa: SIM118 - not a mapping
+
+
+def get(claim: str) -> Statement:
+    """One claim.
+
+    Raises:
+        KeyError: there is no claim of that id.
+    """
+    entry = None if claim.startswith("@") else _lines.get(claim)
+    if entry is None:
+        raise KeyError(claim)
+    sources: list[Words | Page] = []
+    for source in entry["sources"]:
+        if "place" in source:
+            place = _table("@places")[source["place"]]
+            where = tuple((item[0], item[1], item[2]) for item in place["at"])
+            sources.append(Words(place["title"], place["url"], where, tuple(source["anchors"]), source["releases"]))
+        else:
+            page = _table("@pages")[source["page"]]
+            sources.append(Page(page["title"], page["url"], source["section"], page["version"], source["digest"]))
+    return Statement(
+        claim,
+        entry["text"],
+        tuple(entry["subjects"]),
+        tuple(sources),
+        entry["releases"],
+        entry.get("limits", ""),
+        entry.get("witness", ""),
+    )
+
+
+def _table(name: str) -> dict[str, Any]:
+    if name not in _tables:
+        _tables[name] = _lines.get(name)
+    return _tables[name]

@@ -1,0 +1,1 @@
+"""Model families: a configuration in, the exact parameters out."""

@@ -1,0 +1,1 @@
+"""Hardware facts with their sources: GPUs (``table``), sizes of memory (``memory``), links and counts (``links``)."""

@@ -1,0 +1,76 @@
+"""What may be remembered: plain JSON of bounded size."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from shardguide.guidance.errors import UnusableInput
+
+MAX_NAME = 100  # characters
+MAX_VALUE = 64 * 1024  # bytes of JSON
+MAX_RESULT = 16 * 1024 * 1024  # bytes of JSON
+MAX_ANSWERS = 1000  # per project
+MAX_TEXT = 2000  # characters of a note or a source
+_DEPTH = 4  # lists in lists
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def checked_name(name: object) -> str:
+    """An answer's name, or a project's key within bounds; any printable text will do."""
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or not name.isprintable():
+        raise UnusableInput(f"{str(name)[:40]!r} cannot be the name of an answer: 1 to {MAX_NAME} printable characters.")
+    return name
+
+
+def checked_text(text: object, what: str) -> str:
+    """A note, a source or a unit."""
+    if not isinstance(text, str) or len(text) > MAX_TEXT or not _encodable(text):
+        raise UnusableInput(f"{what} must be text of at most {MAX_TEXT} characters.")
+    return text
+
+
+def encode(name: str, value: Any) -> str:
+    """JSON of a scalar or a list of such; anything else is refused."""
+    _check(name, value, _DEPTH)
+    text = dump(value)
+    if len(text) > MAX_VALUE:
+        raise UnusableInput(f"The answer for {name} is too long to be remembered: at most {MAX_VALUE} bytes.")
+    return text
+
+
+def _check(name: str, value: Any, depth: int) -> None:
+    if value is None or isinstance(value, bool):
+        return
+    if isinstance(value, str):
+        if not _encodable(value):
+            raise UnusableInput(f"The answer for {name} holds bytes that are no text.")
+    elif isinstance(value, int):
+        if value.bit_length() > 256:
+            raise UnusableInput(f"The answer for {name} is not a plausible number.")
+    elif isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            raise UnusableInput(f"The answer for {name} must be a finite number.")
+    elif isinstance(value, (list, tuple)) and depth > 0:
+        for item in value:
+            _check(name, item, depth - 1)
+    else:
+        raise UnusableInput(f"The answer for {name} must be a number, text, true or false, or a list of these.")
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def dump(value: Any) -> str:
+    """Compact JSON in ASCII, which no encoding can break."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))

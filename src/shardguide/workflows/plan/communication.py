@@ -1,0 +1,109 @@
+"""Decisions ``wrapping`` and ``reshard_after_forward``: what is gathered together, and how long it stays."""
+
+from __future__ import annotations
+
+from shardguide.accounting import Group
+from shardguide.guidance.record import Alternative, Decision
+
+from .numbers import Layout, gib
+from .situation import Situation
+
+
+def wrapping(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision:
+    """Which modules get a communication group of their own."""
+    if layout.strategy == "none":
+        return Decision(
+            "wrapping",
+            "the whole model in one DistributedDataParallel" if layout.replicate > 1 else "none: nothing to wrap",
+            ("DDP sorts gradients into buckets by itself; modules are not wrapped one by one.",) if layout.replicate > 1 else
+            ("There is one rank.",),
+            (),
+            ("ddp.what.replicates",),
+        )  # fmt: skip
+    blocks = [unit for unit in s.model.units if unit.role == "block"]
+    others = [unit for unit in s.model.units if unit.role != "block"]
+    if not blocks:
+        why = "The shapes of this input do not say which modules repeat; name your layer class and call fully_shard on each."
+        return Decision(
+            "wrapping",
+            "your repeated layer class, bottom-up, then the root",
+            (why, "fully_shard on the root alone would gather the whole model at once."),
+            (Alternative("the root only", "One group for everything: no overlap, and the whole model unsharded at once."),),
+            ("fsdp2.wrapping.bottom_up", "fsdp2.wrapping.not_root_only"),
+            open=True,
+        )
+    names = " and ".join(sorted({unit.module_class or "each repeated layer" for unit in blocks}))
+    extra = "".join(f", {' + '.join(unit.modules)}" for unit in others)
+    largest = max((group.unsharded_bytes or 0 for group in groups), default=0)
+    reasons = [
+        "One communication group a call: a module's parameters that no earlier call took are gathered together, so the calls go "
+        "bottom-up and the root comes last.",
+    ]
+    if largest:
+        reasons.append(f"The largest group is {gib(largest)} unsharded in the compute dtype; at least that is gathered at once.")
+    sources = ["fsdp2.wrapping.bottom_up", "fsdp2.wrapping.not_root_only"]
+    if any(parameter.aliases for parameter in s.model.parameters):
+        reasons.append(
+            "The input embedding and the output projection are one tensor, so both stay with the root: one group must hold tied "
+            "weights" + (" (two groups raise an error from 2.12 on)." if s.at_least(2, 12) else ".")
+        )
+        sources.append("fsdp2.tied.error")
+    elif others:
+        reasons.append(
+            "Embedding and head have groups of their own: the embedding is not needed again until the end of backward, and the final "
+            "norm and head are used last in forward and first in backward."
+        )
+        sources.append("practice.torchtitan.embedding_head_groups")
+    return Decision(
+        "wrapping",
+        f"{len(groups)} communication groups: {len(blocks)} × {names}{extra}, then the root",
+        tuple(reasons),
+        (
+            Alternative("the root only", "One group for everything: no overlap, and the whole model unsharded at once."),
+            Alternative("every Linear by itself", "Many small collectives; each costs its latency."),
+        ),
+        tuple(sources),
+    )
+
+
+def reshard(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision:
+    """Whether a group's parameters are freed after forward."""
+    whole = sum(group.unsharded_bytes or 0 for group in groups)
+    sources = ["fsdp2.reshard.true", "fsdp2.reshard.false"]
+    if layout.strategy == "none":
+        return Decision("reshard_after_forward", "does not apply", ("Nothing is sharded.",), (), ("ddp.what.replicates",))
+    held = f"{gib(whole)} (all groups unsharded, compute dtype)" if whole else "all groups' unsharded parameters"
+    keep = Alternative("False", f"Every rank would hold {held} from forward to backward, to save one all-gather a group.")
+    number = Alternative(
+        f"an int, e.g. {s.dp_per_node}",
+        "Parameters are resharded to a smaller group after forward, so that backward gathers over fewer ranks; every call with an "
+        "int builds a process group of its own.",
+    )
+    if layout.strategy == "grad_op":
+        return Decision(
+            "reshard_after_forward",
+            "False for every group",
+            (f"That is what gradient-and-optimizer sharding is: {held} stays from forward to backward.",),
+            (Alternative("True", "Frees them after forward and gathers them again: full sharding."), number),
+            tuple(sources),
+        )
+    head = any(unit.role == "head" for unit in s.model.units)
+    reasons = [
+        "Freed after forward and gathered again for backward: the least memory, one more all-gather a group.",
+    ]
+    if s.at_least(2, 8):
+        choice = "True for the layers, None for the root (which keeps its parameters after forward)"
+        reasons.append("None means True for every module but the root; from 2.8 on an explicit True on the root is honoured.")
+        sources += ["fsdp2.reshard.none", "fsdp2.reshard.root"]
+    else:
+        choice = "True for the layers; the root keeps its parameters after forward whatever is passed"
+        reasons.append("In releases before 2.8 the root is never resharded after forward.")
+        sources.append("fsdp2.reshard.root")
+    if head:
+        choice += "; False for the norm and head, used last in forward and first in backward"
+        sources.append("practice.torchtitan.last_group_not_resharded")
+    alternatives = [keep]
+    if layout.replicate == 1 and s.nodes > 1 and layout.tp == 1:
+        alternatives.append(number)
+        sources.append("fsdp2.reshard.int")
+    return Decision("reshard_after_forward", choice, tuple(reasons), tuple(alternatives), tuple(sources))

@@ -1,0 +1,113 @@
+"""Decision ``mesh``: the DeviceMesh, and the placements where dim 0 is the wrong one to shard."""
+
+from __future__ import annotations
+
+from shardguide.guidance.record import Alternative, Decision
+
+from .numbers import Layout, padding, percent, wasteful
+from .situation import Situation
+
+# Padding of the whole model under Shard(0) above which other placements are worth their extra copies.
+MATERIAL = 0.01
+
+
+def place(s: Situation, layout: Layout) -> Layout:
+    """The layout with another shard dim for the parameters whose dim 0 is too short for the ranks.
+
+    Only where it matters (over 1 % of the stored elements would be padding), only for tensors whose Shard(0) storage would
+    be at least twice their size, and only on a dim that the shard size divides, which fully_shard demands of every dim but 0.
+    """
+    if layout.strategy == "none" or layout.tp > 1 or not s.at_least(2, 6) or padding(s, layout) <= MATERIAL:
+        return layout
+    found: list[tuple[str, int]] = []
+    for parameter in s.model.parameters:
+        if wasteful(parameter, layout.shard):
+            dims = [i for i in range(1, len(parameter.shape)) if parameter.shape[i] % layout.shard == 0]
+            if dims:
+                found.append((parameter.name, dims[0]))
+    return layout._replace(placements=tuple(found))
+
+
+def mesh_text(layout: Layout) -> str:
+    """The mesh in one phrase; replicate first, tensor parallel last."""
+    if layout.strategy == "none":
+        return "the default process group, no mesh" if layout.replicate > 1 else "no mesh: one rank"
+    dims = []
+    if layout.replicate > 1:
+        dims.append(f"replicate={layout.replicate}")
+    dims.append(f"shard={layout.shard}")
+    if layout.tp > 1:
+        dims.append(f"tp={layout.tp}")
+    return f"{len(dims)}-D: ({', '.join(dims)})"
+
+
+def _placed(s: Situation, layout: Layout) -> str:
+    names = dict(layout.placements)
+    shapes = {str(list(p.shape)): names[p.name] for p in s.model.parameters if p.name in names}
+    what = ", ".join(f"{shape} on dim {dim}" for shape, dim in sorted(shapes.items())[:4])
+    return f"{len(names)} tensors ({what}{', …' if len(shapes) > 4 else ''})"
+
+
+def decide(s: Situation, layout: Layout) -> Decision:
+    """The mesh of a placed layout."""
+    reasons: list[str] = []
+    sources: list[str] = []
+    alternatives: list[Alternative] = []
+    choice = mesh_text(layout)
+    plain = layout._replace(placements=())
+    if layout.strategy == "none":
+        if layout.replicate > 1:
+            reasons.append("DDP all-reduces gradients over the default process group.")
+        else:
+            reasons.append("One rank has nobody to communicate with.")
+        return Decision("mesh", choice, tuple(reasons), (), ("ddp.what.replicates",))
+    if layout.replicate > 1:
+        reasons.append("fully_shard replicates over the first dimension of a 2-D mesh and shards over the second.")
+        reasons.append("The dimensions carry names: fully_shard refuses a 2-D mesh without them.")
+        sources += ["fsdp2.mesh.hsdp", "mesh.names.required"]
+        if s.nodes > 1 and layout.shard * layout.tp == s.per_node:
+            reasons.append("Ranks are laid out row by row, so each shard group is one node when a node's ranks are consecutive.")
+            sources.append("mesh.layout.row_major")
+        alternatives.append(
+            Alternative(f"1-D: (shard={s.dp})", "That is full sharding over all ranks; see the decision on sharding.")
+        )
+    else:
+        reasons.append("A 1-D mesh over all data-parallel ranks is what fully_shard makes by itself; stating it gives it a name.")
+        sources.append("fsdp2.mesh.default")
+        if s.nodes > 1:
+            alternatives.append(
+                Alternative(
+                    f"2-D: (replicate={s.nodes}, shard={s.dp_per_node})",
+                    "That is hybrid sharding; see the decision on sharding.",
+                )
+            )
+    if layout.tp > 1:
+        reasons.append(f"Tensor parallelism takes the innermost dimension: its {layout.tp} ranks are neighbours on one node.")
+        sources.append("tp.with_fsdp")
+    if layout.placements:
+        before, after = padding(s, plain), _after(s, layout)
+        choice += f"; shard_placement_fn for {_placed(s, layout)}"
+        reasons.append(
+            f"Under Shard(0) {percent(before)} of the stored elements would be padding, since dim 0 has fewer rows than there "
+            f"are ranks; on dims that {layout.shard} divides it is {percent(after)}."
+        )
+        sources += ["fsdp2.placement.fn", "fsdp2.placement.even"]
+        alternatives.append(
+            Alternative("Shard(0) for every parameter", f"It would store {percent(before)} padding on the ranks.")
+        )
+    elif padding(s, plain) > MATERIAL:
+        reasons.append(
+            f"{percent(padding(s, plain))} of the stored elements are padding, and no other dim of those tensors is divisible by "
+            f"{layout.shard}: a smaller shard group would spare it."
+        )
+        sources.append("fsdp2.placement.even")
+    return Decision("mesh", choice, tuple(reasons), tuple(alternatives), tuple(dict.fromkeys(sources)))
+
+
+def _after(s: Situation, layout: Layout) -> float:
+    placed = dict(layout.placements)
+    rest = s.model._replace(parameters=tuple(p for p in s.model.parameters if p.name not in placed))
+    moved = sum(p.numel for p in s.model.parameters if p.name in placed)
+    share = padding(s._replace(model=rest), layout)
+    stored = moved + rest.size / (1 - share) if rest.parameters else moved
+    return 1 - (moved + (rest.size if rest.parameters else 0)) / stored

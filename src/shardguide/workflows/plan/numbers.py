@@ -1,0 +1,112 @@
+"""The arithmetic that decisions ask for: states of a layout, padding, and how numbers are shown."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shardguide.accounting import Layout as MeshLayout
+from shardguide.accounting import RankRun, Request, per_rank
+from shardguide.guidance.model import Parameter
+
+from .situation import Situation
+
+
+class Layout(NamedTuple):
+    """How the ranks are used. World size = replicate × shard × tp."""
+
+    strategy: str  # "full", "grad_op", "hybrid", "none"
+    replicate: int
+    shard: int
+    tp: int
+    placements: tuple[tuple[str, int], ...] = ()  # (parameter name, dim) where not dim 0
+
+
+class States(NamedTuple):
+    """Bytes of the rank that holds most, between optimizer steps."""
+
+    total: int  # of what is known
+    complete: bool  # False: a dtype or the optimizer's state is not known, so the total is a lower bound
+
+
+def gib(count: int) -> str:
+    """Bytes in the largest binary unit that keeps at least one whole: "14.96 GiB"."""
+    for unit, size in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.2f} {unit}"
+    return f"{count} B"
+
+
+def percent(share: float) -> str:
+    """A share as per cent with one decimal."""
+    return f"{100 * share:.1f} %"
+
+
+def optimizer_parts(text: str) -> tuple[str, dict[str, object]]:
+    """``sgd+momentum`` to its name and the options that change its state."""
+    name, *options = text.split("+")
+    return name, {option: 0.9 if option == "momentum" else True for option in options}
+
+
+def request(s: Situation, layout: Layout, mp: tuple[str, str] = ("", ""), offload: bool = False) -> Request:
+    """The accounting's question for this layout; ``mp`` is (param_dtype, reduce_dtype) of the policy."""
+    name, hyper = optimizer_parts(s.optimizer)
+    return Request(
+        model=s.model,
+        layout=MeshLayout(layout.replicate, layout.shard, layout.tp),
+        strategy=layout.strategy,
+        param_dtype=s.param_dtype,
+        mp_param_dtype=mp[0],
+        mp_reduce_dtype=mp[1],
+        optimizer=name,
+        hyper=hyper,
+        offload=offload,
+        placements=dict(layout.placements) or None,
+        reshard_after_forward=False if layout.strategy == "grad_op" else None,
+        release=s.release.version,
+    )
+
+
+def heaviest(runs: tuple[RankRun, ...]) -> RankRun:
+    """The run of ranks that holds most."""
+    return max(runs, key=lambda run: known_bytes(run)[0])
+
+
+def known_bytes(run: RankRun) -> tuple[int, bool]:
+    """Bytes of parameters, gradients and optimizer state of one rank, and whether all three are known."""
+    parts = (run.parameter_bytes, run.gradient_bytes, run.optimizer_bytes)
+    return sum(part for part in parts if part is not None), all(part is not None for part in parts)
+
+
+def states(s: Situation, layout: Layout) -> States:
+    """What the rank that holds most has to hold."""
+    if not s.model.parameters:
+        return _stated(s, layout)
+    return States(*known_bytes(heaviest(per_rank(request(s, layout)))))
+
+
+def _stated(s: Situation, layout: Layout) -> States:
+    """A lower bound where only the size is known: some rank holds at least ceil(size / ranks) elements."""
+    from shardguide.guidance.dtypes import itemsize
+
+    if not s.param_dtype:
+        return States(0, False)
+    share = -(-s.model.stated_size // (layout.shard * layout.tp))
+    return States(2 * share * itemsize(s.param_dtype), False)  # parameters and gradients; optimizer state comes on top
+
+
+def padding(s: Situation, layout: Layout) -> float:
+    """Share of the stored elements of a shard group that are padding."""
+    if not s.model.parameters or layout.strategy == "none":
+        return 0.0
+    stored = owned = 0
+    for parameter in s.model.parameters:
+        rows = parameter.shape[0] if parameter.shape else 1
+        per_row = parameter.numel // max(1, rows)
+        stored += -(-rows // layout.shard) * per_row * layout.shard
+        owned += parameter.numel
+    return 1 - owned / stored if stored else 0.0
+
+
+def wasteful(parameter: Parameter, shard: int) -> bool:
+    """Whether Shard(0) over ``shard`` ranks would store at least twice the elements that there are."""
+    return len(parameter.shape) >= 2 and shard >= 2 * parameter.shape[0]

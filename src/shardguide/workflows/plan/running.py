@@ -1,0 +1,77 @@
+"""Decisions ``backend`` and ``launch``: what carries the collectives, and what starts the processes."""
+
+from __future__ import annotations
+
+from shardguide.guidance.record import Alternative, Decision
+
+from .numbers import Layout
+from .situation import Situation
+
+_BACKENDS = {"cuda": "nccl", "rocm": "nccl", "xpu": "xccl", "cpu": "gloo", "": "nccl"}
+
+
+def backend_string(s: Situation, offload: bool) -> str:
+    """What init_process_group gets: with CPU offload a backend for either kind of tensor."""
+    name = _BACKENDS[s.device]
+    return f"cpu:gloo,{s.torch_device}:{name}" if offload and name != "gloo" else name
+
+
+def backend(s: Situation, offload: bool) -> Decision:
+    """NCCL, XCCL or Gloo."""
+    name = _BACKENDS[s.device]
+    choice = backend_string(s, offload)
+    reasons, sources, alternatives = [], [], []
+    if name == "nccl":
+        who = "On ROCm the backend of that name is RCCL. " if s.device == "rocm" else ""
+        reasons.append(f"{who}NCCL is the backend for CUDA tensors; every collective of FSDP runs on it.")
+        sources.append("backend.nccl.cuda")
+        alternatives.append(Alternative("gloo", "A slower fallback for GPU tensors, and the backend for CPU tensors."))
+    elif name == "xccl":
+        reasons.append("XCCL is the backend for Intel GPUs (XPU).")
+        sources.append("backend.xccl.xpu")
+        if not s.at_least(2, 8):
+            reasons.append("It is built into PyTorch only in newer releases: check torch.distributed.is_xccl_available().")
+        alternatives.append(Alternative("gloo", "For CPU tensors."))
+    else:
+        reasons.append("Gloo is the backend for CPU tensors.")
+        sources.append("backend.gloo.cpu")
+        alternatives.append(Alternative("mpi", "Only when PyTorch was built from source with it."))
+    if offload and name != "gloo":
+        reasons.append("CPU offload brings collectives on CPU tensors, so the group gets Gloo for those.")
+        sources.append("offload.cpu_backend")
+    if s.nodes > 1 and s.inter in ("infiniband", "roce"):
+        reasons.append("NCCL uses RDMA over this network when it finds it; NCCL_DEBUG=INFO shows which transport it took.")
+        sources.append("backend.nccl.debug")
+    elif s.nodes > 1 and s.inter == "ethernet":
+        reasons.append("If NCCL picks the wrong interface, name it in NCCL_SOCKET_IFNAME; NCCL_DEBUG=INFO shows the choice.")
+        sources += ["backend.nccl.socket_ifname", "backend.nccl.debug"]
+    return Decision("backend", choice, tuple(reasons), tuple(alternatives), tuple(sources))
+
+
+def command(s: Situation) -> str:
+    """The torchrun line, short form; the files to write carry the whole of it."""
+    if s.nodes <= 1:
+        return f"torchrun --standalone --nproc-per-node={max(1, s.per_node)} train.py"
+    return (
+        f"torchrun --nnodes={s.nodes} --nproc-per-node={s.per_node} --rdzv-backend=c10d "
+        '--rdzv-endpoint="$HEAD_NODE:29500" --rdzv-id="$JOB_ID" train.py'
+    )
+
+
+def launch(s: Situation, layout: Layout) -> Decision:
+    """torchrun on every node."""
+    reasons = [f"One process a GPU: {s.world} ranks. torchrun sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each."]
+    if s.nodes > 1:
+        reasons.append("The same command runs on each node; the c10d rendezvous on the head node assigns the ranks.")
+    if layout.replicate > 1 and layout.strategy == "hybrid" and s.nodes > 1:
+        reasons.append("torchrun numbers a node's ranks consecutively, which the mesh of this plan relies on.")
+    return Decision(
+        "launch",
+        command(s),
+        tuple(reasons),
+        (
+            Alternative("Slurm", "See the sbatch file: one torchrun a node."),
+            Alternative("Kubernetes", "See the training job: the operator sets the rendezvous."),
+        ),
+        ("launch.torchrun.env", "launch.torchrun.rdzv") if s.nodes > 1 else ("launch.torchrun.env",),
+    )

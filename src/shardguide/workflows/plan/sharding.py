@@ -1,0 +1,216 @@
+"""Decision ``sharding``: full, gradient-and-optimizer only, hybrid or none, by arithmetic on the stated facts.
+
+What PyTorch documents (which strategy does what, whom it is for) comes from the claims. Where the documentation gives no
+number, the thresholds below are Shardguide's own; they are named as such in the answer, since they are starting points
+to be measured and not facts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shardguide.guidance.record import Alternative, Decision
+
+from .numbers import Layout, States, gib, padding, percent, states
+from .situation import Situation
+
+# Share of a GPU's memory that parameters, gradients and optimizer state may take before the less sharded form is no
+# longer the first choice: what is left is for activations and buffers, which only a measurement can tell.
+ROOM = 4  # states at most a quarter of the memory
+
+
+class Candidate(NamedTuple):
+    """One way of sharding, with the largest rank's bytes for it."""
+
+    layout: Layout
+    states: States
+
+    def roomy(self, s: Situation) -> bool:
+        """Whether the states leave three quarters of the memory for what must be measured."""
+        return s.memory is not None and self.states.complete and self.states.total * ROOM <= s.memory.bound
+
+    def impossible(self, s: Situation) -> bool:
+        """Whether the states alone exceed the memory."""
+        return s.memory is not None and self.states.total > s.memory.bound
+
+    def needs(self, s: Situation) -> str:
+        """The arithmetic in words."""
+        least = "" if self.states.complete else "at least "
+        if s.memory is None:
+            return f"{least}{gib(self.states.total)} of states on the largest rank"
+        return f"{least}{gib(self.states.total)} of states on the largest rank, of {s.memory.text}"
+
+
+def candidate(s: Situation, strategy: str, shard_size: int) -> Candidate:
+    """The strategy with its exact states; ``shard_size`` is the size of one shard group."""
+    layout = Layout(strategy, s.dp // shard_size, shard_size, s.tp)
+    return Candidate(layout, states(s, layout))
+
+
+def hybrid_sizes(s: Situation) -> list[int]:
+    """Shard groups made of whole nodes, smallest first; the whole world is full sharding and not among them."""
+    if s.nodes < 2:
+        return []
+    return [s.dp_per_node * n for n in range(1, s.nodes) if s.nodes % n == 0]
+
+
+def _hybrid(s: Situation, full: Candidate) -> Candidate | None:
+    """The smallest roomy group of whole nodes, where it has a reason: it spares the slow link, or padding."""
+    for size in hybrid_sizes(s):
+        found = candidate(s, "hybrid", size)
+        if not found.roomy(s):
+            continue
+        within_node = size == s.dp_per_node and s.intra in ("nvlink", "xgmi", "xelink") and s.inter != ""
+        spares_padding = padding(s, found.layout) < padding(s, full.layout)
+        return found if within_node or spares_padding else None
+    return None
+
+
+def choose(s: Situation) -> tuple[Candidate, str]:
+    """The candidate and the key of the reason for it."""
+    everything = candidate(s, "full", s.dp)
+    if s.strategy != "auto":
+        size = {"none": 1, "hybrid": s.shard_size or s.dp_per_node}.get(s.strategy, s.dp)
+        return candidate(s, s.strategy, size), "asked"
+    if s.dp == 1 and s.tp == 1:
+        return candidate(s, "none", 1), "single"
+    if s.dp == 1:
+        return everything, "tp_only"
+    if s.offload == "yes":
+        return everything, "offload"
+    whole = candidate(s, "none", 1)
+    if s.tp == 1 and whole.roomy(s):
+        return whole, "small"
+    hybrid = _hybrid(s, everything)
+    if hybrid is not None:
+        return hybrid, "within_node" if hybrid.layout.shard == s.dp_per_node else "fewer_ranks"
+    return everything, "memory" if whole.impossible(s) else "default"
+
+
+def _chosen_text(s: Situation, layout: Layout) -> str:
+    if layout.strategy == "none":
+        return "none: DistributedDataParallel" if s.dp > 1 else "none: one process, no sharding"
+    what = {
+        "full": "parameters, gradients and optimizer state",
+        "grad_op": "gradients and optimizer state at all times, parameters between steps",
+        "hybrid": "parameters, gradients and optimizer state",
+    }[layout.strategy]
+    if layout.strategy == "hybrid":
+        node = " (one node)" if s.nodes > 1 and layout.shard == s.dp_per_node else ""
+        return f"hybrid: {what} over groups of {layout.shard} ranks{node}, replicated over {layout.replicate} groups"
+    return f"{layout.strategy}: {what} over all {layout.shard} data-parallel ranks"
+
+
+def _reasons(s: Situation, best: Candidate, key: str) -> list[str]:
+    whole = candidate(s, "none", 1)
+    reasons = {
+        "asked": [f"You asked for it; by arithmetic it takes {best.needs(s)}."],
+        "single": [f"There is one GPU, so there is nothing to shard over; the states take {best.needs(s)}."],
+        "tp_only": [f"All {s.world} GPUs are taken by tensor parallelism; the data-parallel degree is 1."],
+        "offload": ["CPU offload is a policy of fully_shard, so the model is sharded."],
+        "small": [
+            f"Replicated, the model takes {best.needs(s)}: at most a quarter (Shardguide's threshold). Memory is not the "
+            "bottleneck that FSDP trades communication for."
+        ],
+        "within_node": [
+            f"One node's {best.layout.shard} GPUs hold the states: {best.needs(s)}, at most a quarter (Shardguide's threshold).",
+            f"Gathers and reduce-scatters stay on {s.intra} within a node; only the gradient shards' all-reduce crosses {s.inter}.",
+        ],
+        "fewer_ranks": [
+            f"Groups of {best.layout.shard} ranks hold the states: {best.needs(s)}, at most a quarter (Shardguide's threshold).",
+            f"Over all {s.dp} ranks {percent(padding(s, Layout('full', 1, s.dp, s.tp)))} of the stored elements would be "
+            f"padding, over {best.layout.shard} it is {percent(padding(s, best.layout))}.",
+        ],
+        "memory": [
+            f"Replicated it cannot fit: {whole.needs(s)}. Sharded over {best.layout.shard} ranks: {best.needs(s)}.",
+        ],
+        "default": [
+            f"It needs the least memory per rank: {best.needs(s)}; replicated it would be {whole.needs(s)}.",
+        ],
+    }[key]
+    if best.impossible(s):
+        reasons.insert(0, f"This cannot fit on the GPUs as stated: {best.needs(s)}.")
+    return reasons
+
+
+def _alternatives(s: Situation, best: Candidate) -> list[Alternative]:
+    out = []
+    chosen = best.layout.strategy
+    whole = candidate(s, "none", 1)
+    full = candidate(s, "full", s.dp)
+    if chosen != "full" and s.dp > 1:
+        why = {
+            "none": "It gathers every layer's parameters twice a step to save memory that is not short here "
+            f"(it would leave {full.needs(s)}); take it if the measured peak is too high.",
+            "hybrid": f"It would save memory ({full.needs(s)}) that the arithmetic does not ask for, and gather every layer "
+            f"over all {s.dp} ranks{' and the ' + s.inter + ' network' if s.inter else ''}.",
+            "grad_op": "It frees the parameters after forward and gathers them again for backward: less memory, more communication.",
+        }[chosen]
+        out.append(Alternative("full", why))
+    if chosen != "grad_op" and s.dp > 1 and s.has_fsdp2():
+        out.append(
+            Alternative(
+                "grad_op",
+                f"It keeps the unsharded parameters from forward to backward (see reshard_after_forward) to save one gather a "
+                f"layer; the shards are those of full sharding ({full.needs(s)}). Take it when the measured headroom exceeds "
+                "that amount.",
+            )
+        )
+    if chosen != "hybrid" and s.dp > 1:
+        out.append(Alternative("hybrid", _why_not_hybrid(s)))
+    if chosen != "none" and s.dp > 1:
+        if whole.impossible(s):
+            why = f"Every rank would hold everything, which cannot fit: {whole.needs(s)}."
+        else:
+            why = f"Every rank would hold everything: {whole.needs(s)}. Not ruled out by arithmetic; measure before relying on it."
+        out.append(Alternative("none (DDP)", why))
+    if s.tp == 1 and s.dp >= 64:
+        out.append(
+            Alternative(
+                "FSDP with tensor parallelism (--tp)",
+                f"With data parallelism alone every step takes at least {s.dp} sequences, one a rank. If that batch is too "
+                "large, or one layer's unsharded parameters and activations are, split the layers within a node as well.",
+            )
+        )
+    return out
+
+
+def _why_not_hybrid(s: Situation) -> str:
+    if s.nodes == 1:
+        return "There is one node, so there is no slower network between groups to spare; replicas would only take memory."
+    if not s.nodes:
+        return "The number of nodes is not known."
+    sizes = hybrid_sizes(s)
+    if not sizes:
+        return "No group of whole nodes divides the ranks."
+    one = candidate(s, "hybrid", sizes[0])
+    if one.impossible(s):
+        return f"The shards of one node's {sizes[0]} ranks cannot fit: {one.needs(s)}."
+    if not one.states.complete or s.memory is None:
+        return f"Whether one node's GPUs hold the states is not worked out yet: {one.needs(s)}."
+    if not one.roomy(s):
+        return (
+            f"Sharding within one node would take {one.needs(s)}: over a quarter (Shardguide's threshold). Not ruled out; "
+            "measure the full form first."
+        )
+    return f"It would take {one.needs(s)}; with {s.intra or 'an unknown link'} within the node it has no faster link to keep the gathers on."
+
+
+def decide(s: Situation) -> tuple[Decision, Layout]:
+    """The decision and the layout that everything else follows."""
+    best, key = choose(s)
+    sources = {
+        "full": ["fsdp.what.lifecycle", "fsdp1.strategy.full_shard"],
+        "grad_op": ["fsdp1.strategy.shard_grad_op", "fsdp2.reshard.false"],
+        "hybrid": ["fsdp1.strategy.hybrid_shard", "fsdp2.mesh.hsdp"],
+        "none": ["ddp.what.replicates"],
+    }[best.layout.strategy]
+    decision = Decision(
+        "sharding",
+        _chosen_text(s, best.layout),
+        tuple(_reasons(s, best, key)),
+        tuple(_alternatives(s, best)),
+        tuple(sources),
+        open=key in ("small", "default") and not best.states.complete,
+    )
+    return decision, best.layout
