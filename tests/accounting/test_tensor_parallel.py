@@ -73,7 +73,7 @@ def test_ranks_are_laid_out_as_init_device_mesh_does() -> None:
     layout = Layout(2, 3, 4)
     for rank in range(layout.world):
         with fake_world(layout, rank) as mesh:
-            assert list(layout.coordinates(rank)) == mesh.get_coordinate()
+            assert list(layout.coordinates(rank)) == list(mesh.get_coordinate())
         assert layout.rank(*layout.coordinates(rank)) == rank
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import time
 import traceback
 from collections.abc import Callable
@@ -82,7 +83,7 @@ def _collect(pipes: list[Connection], deadline: float) -> tuple[dict[int, Any], 
                 continue
             del waiting[rank]
             try:
-                good, value = pipe.recv()
+                good, value = pickle.loads(pipe.recv_bytes())  # noqa: S301 (from our own child)
             except EOFError:
                 good, value = False, "the process died without a word"
             (results if good else errors)[rank] = value
@@ -108,7 +109,8 @@ def _child(rank: int, world: int, body: Callable[[int], Any], pipe: Connection) 
         message: tuple[bool, Any] = (True, body(rank))
     except BaseException:
         message = (False, traceback.format_exc())
-    pipe.send(message)
+    # Plain pickling copies tensors; Connection.send would pass them through shared memory that dies with this process.
+    pipe.send_bytes(pickle.dumps(message))
     pipe.close()
     if message[0] and dist.is_initialized():
         dist.destroy_process_group()

@@ -115,8 +115,8 @@ def _flatten(request: Request, survey: Survey, signature: tuple[int, ...]) -> Fl
         )
     if not request.use_orig_params and len({kind.trainable for kind in kinds}) != 1:
         raise UnusableInput(
-            "FSDP1 must flatten tensors with uniform requires_grad when use_orig_params=False, "
-            f"and the module of {first.name} mixes frozen and trainable ones."
+            "FSDP1 does not wrap a module with both frozen and trainable parameters when use_orig_params=False, "
+            f"such as that of {first.name}."
         )
     align = ALIGNMENT // first.compute_itemsize if request.use_orig_params else 1
     total = 0

@@ -147,3 +147,21 @@ def _sizes(request: Request, survey: Survey, pieces: list[Piece]) -> tuple[int |
         reduced,
         reduced if survey.replicate_size > 1 else 0,
     )
+
+
+def mixed_dtypes(request: Request, survey: Survey | None = None) -> tuple[str, ...]:
+    """Names of the groups whose dtypes the first forward refuses ("FSDP expects uniform original parameter dtype").
+
+    The rule covers the trainable parameters of a group; before 2.8 it covered the frozen ones too
+    (``FSDPParamGroup._init_mp_dtypes``).
+    """
+    if request.strategy not in SHARDED or not request.model.parameters:
+        return ()
+    survey = take(request) if survey is None else survey
+    frozen_too = release_minor(request.release) < (2, 8)
+    found = []
+    for modules, _, parameters in members(request.model):
+        kinds = [survey.kinds[number] for number in {survey.of[at] for at in parameters}]
+        if len({kind.dtype for kind in kinds if kind.trainable or frozen_too}) > 1:
+            found.append("+".join(modules) or ROOT)
+    return tuple(found)

@@ -44,5 +44,5 @@ def find_place(
 
 
 def project_key(folder: str) -> str:
-    """The key of a project folder: its real path, bytes that are no UTF-8 written as escapes. "" is the global default."""
+    """The key of a project folder: its real path, bytes that are no UTF-8 as escapes. "" is the global default."""
     return os.fsencode(os.path.realpath(folder)).decode("utf-8", "backslashreplace")

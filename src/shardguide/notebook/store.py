@@ -79,14 +79,14 @@ class Store:
             return self._connection
         if not self.path:
             raise Unreachable("there is no home folder to keep a notebook in")
-        if not self._inspect():
+        if not self._inspect():  # no file, or an empty one
             if not create:
                 return None
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = _connect(self.path)
         try:
-            connection.execute("PRAGMA temp_store=MEMORY")  # nothing of a query is spilled to a folder for temporary files
+            connection.execute("PRAGMA temp_store=MEMORY")  # no query spills into a folder for temporary files
             self._migrate(connection)
         except BaseException:
             connection.close()
@@ -95,7 +95,7 @@ class Store:
         return connection
 
     def _inspect(self) -> bool:
-        """Whether there is a file. Something else under that name is refused before SQLite touches it."""
+        """Whether there is something to read. Another thing of that name is refused before SQLite touches it."""
         try:
             status = os.stat(self.path)
         except FileNotFoundError:
@@ -104,7 +104,7 @@ class Store:
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a plain file"
             raise UnusableInput(f"{shown(self.path)} is {kind}; name a file for the notebook with --notebook.")
         if status.st_size == 0:
-            return True
+            return False
         with open(self.path, "rb") as file:
             head = file.read(100)
         # https://www.sqlite.org/fileformat2.html#the_database_header: the application id is big-endian at byte 68.
@@ -154,7 +154,7 @@ class Store:
             if not _is_sqlite(error):
                 raise
             said = str(error)
-            if any(words in said for words in ("malformed", "not a database", "no such", "UNIQUE", "NOT NULL")):
+            if any(words in said for words in ("malformed", "not a database", "no such")):
                 raise UnusableInput(
                     f"The notebook {shown(self.path)} is damaged ({said}); move it away and a new one is started, or "
                     "name another file with --notebook."
@@ -185,7 +185,5 @@ def _roll_back(connection: Connection) -> None:
 
 
 def _is_sqlite(error: BaseException) -> bool:
-    """Whether SQLite raised it; the module is loaded already if so."""
-    from _sqlite3 import Error
-
-    return isinstance(error, Error)
+    """Whether SQLite reports a condition of the file (asked without loading the module); misuse of it is ours."""
+    return type(error).__module__ == "sqlite3" and type(error).__name__ in ("OperationalError", "DatabaseError")

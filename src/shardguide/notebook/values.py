@@ -12,7 +12,7 @@ MAX_NAME = 100  # characters
 MAX_VALUE = 64 * 1024  # bytes of JSON
 MAX_RESULT = 16 * 1024 * 1024  # bytes of JSON
 MAX_ANSWERS = 1000  # per project
-MAX_TEXT = 2000  # characters of a note or a source
+MAX_TEXT = 8192  # characters of a note, a source or a project's path
 _DEPTH = 4  # lists in lists
 
 
@@ -22,9 +22,9 @@ def now() -> str:
 
 
 def checked_name(name: object) -> str:
-    """An answer's name, or a project's key within bounds; any printable text will do."""
+    """An answer's name; any printable text will do."""
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or not name.isprintable():
-        raise UnusableInput(f"{str(name)[:40]!r} cannot be the name of an answer: 1 to {MAX_NAME} printable characters.")
+        raise UnusableInput(f"{str(name)[:40]!r} cannot name an answer: 1 to {MAX_NAME} printable characters.")
     return name
 
 

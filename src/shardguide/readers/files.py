@@ -264,7 +264,8 @@ def parse_json(text: str, where: str, *, values: int, repeated: list[str] | None
     except _Refused as reason:
         raise UnusableInput(f"{where}: it holds {reason}.") from None
     except json.JSONDecodeError as error:
-        ended = " (the file seems cut off)" if error.pos >= len(text.rstrip()) else ""
+        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
+        ended = " (the file seems cut off)" if cut else ""
         raise UnusableInput(f"{where}: not valid JSON, line {error.lineno} column {error.colno}{ended}.") from None
     except RecursionError:
         raise UnusableInput(f"{where}: nested too deeply to be read.") from None

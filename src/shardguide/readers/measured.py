@@ -68,12 +68,12 @@ def read_measured(path: str) -> Measured:
     """
     where = shown(path)
     text = read_text(path, LIMIT, lossy=True)
+    # First, since "mpirun --tag-output" begins every line with "[1,0]<stdout>:".
+    bandwidth = read_nccl_tests(text, where) if looks_like(text) else ()
+    if bandwidth:
+        return Measured(where, ("bandwidth",), "", (), bandwidth, ())
     if text.lstrip()[:1] in ("{", "["):
         return _from_json(parse_json(text, where, values=VALUES), where)
-    if looks_like(text):
-        bandwidth = read_nccl_tests(text, where)
-        if bandwidth:
-            return Measured(where, ("bandwidth",), "", (), bandwidth, ())
     steps = read_table(text, where) or read_lines(text, where)
     if steps:
         return Measured(where, ("steps",), "", (), (), steps)

@@ -146,6 +146,8 @@ class _Run:
             )
         if self.unread:
             notes.append(f"{len(self.unread)} table lines could not be read, the first in line {self.unread[0]}.")
+        if not self.name:
+            notes.append("The output does not say which collective was measured.")
         if not self.average:
             notes.append("The run has no closing line (Avg bus bandwidth), so it may not have ended.")
         return BandwidthTest(

@@ -61,15 +61,15 @@ def _memory(text: str) -> str:
 
 
 def _intra(text: str) -> str:
-    from shardguide.knowledge.hardware.links import intra
+    from shardguide.knowledge.hardware.links import intra_link
 
-    return intra(text)
+    return intra_link(text).name
 
 
 def _inter(text: str) -> str:
-    from shardguide.knowledge.hardware.links import inter
+    from shardguide.knowledge.hardware.links import inter_link
 
-    return inter(text)
+    return inter_link(text).name
 
 
 STRATEGIES = ("auto", "full", "grad_op", "hybrid", "none")
@@ -99,7 +99,7 @@ DEVICE = Field(
 )  # fmt: skip
 HOST_MEMORY = Field("host_memory", _memory, "memory of one node's host, e.g. 2TB, for CPU offload", metavar="SIZE")
 INTRA = Field(
-    "intra", _intra, "link between the GPUs of a node: nvlink, pcie, xgmi, xelink",
+    "intra", _intra, "link between the GPUs of a node: nvlink, pcie, nvswitch, xgmi, xelink",
     "What links the GPUs within a node?",
     "Sharding gathers every layer's parameters over this link, twice a step.", ("nvlink", "pcie", "xgmi", "xelink"),
     "LINK",

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import NamedTuple
 
 from shardguide.guidance.record import Check, Decision, Release, Source
 from shardguide.installed.verify import claims
-from shardguide.knowledge import claims_store
+from shardguide.knowledge import claims_store, releases
+from shardguide.knowledge.lines import Lines
+
+
+def knowledge_version() -> str:
+    """What identifies the knowledge that answered: the first digits of the digest of the shipped claims."""
+    return sha256(Lines("claims.json").text.encode()).hexdigest()[:12]
 
 
 class Cited(NamedTuple):
@@ -23,14 +30,14 @@ class Cited(NamedTuple):
 
 def cite(decisions: list[Decision], release: Release) -> Cited:
     """Look every cited claim up for the release; what does not stand there is said, not shown as if it did."""
-    wanted = list(dict.fromkeys(claim for decision in decisions for claim in decision.sources))
+    wanted = [claim for claim in dict.fromkeys(c for decision in decisions for c in decision.sources) if _about(claim, release)]
     looked_up = claims(wanted, release)
     sources: dict[str, Source] = {}
     for claim in looked_up.values():
         for source in claim.sources:
             sources.setdefault(source.id, source)
     out = tuple(
-        decision._replace(sources=tuple(source.id for claim in decision.sources for source in looked_up[claim].sources))
+        decision._replace(sources=tuple(source.id for claim in decision.sources if claim in looked_up for source in looked_up[claim].sources))
         for decision in decisions
     )
     missing = [claim for claim in looked_up.values() if claim.status == "not confirmed"]
@@ -50,5 +57,15 @@ def cite(decisions: list[Decision], release: Release) -> Cited:
         tuple(f"not confirmed for this release: {claim.text}" for claim in missing),
         found + index,
         len(wanted),
-        claims_store.version(),
+        knowledge_version(),
+    )
+
+
+def _about(claim: str, release: Release) -> bool:
+    """Whether the claim speaks of this release; decisions cite the FSDP1 and the FSDP2 form of a fact side by side."""
+    statement = claims_store.get(claim)
+    if not release.version or not statement.releases:
+        return True
+    return releases.within(release.version, statement.releases) and (
+        not statement.limits or releases.within(release.version, statement.limits)
     )

@@ -1,7 +1,7 @@
 """DeepSeek V2 and V2-Lite: latent attention, the first layers dense, the rest with routed and shared experts.
 
-Source: transformers/models/deepseek_v2, DeepseekV2ForCausalLM. The published bfloat16 files have transformers 4's layout
-(conversion_mapping.py of transformers 5 converts from exactly these names).
+Source: transformers/models/deepseek_v2, DeepseekV2ForCausalLM. The published bfloat16 files have transformers 4's
+layout (conversion_mapping.py of transformers 5 converts from exactly these names).
 """
 
 from __future__ import annotations
@@ -64,5 +64,6 @@ def build(config: Config, implementation: str) -> Model:
         mlp_bias=config.flag("mlp_bias", False, nullable=False),
         score_bias="",
         shared_nullable=not current,
+        rotated=config.integer("qk_rope_head_dim", default=64),
         notes=(),
     )

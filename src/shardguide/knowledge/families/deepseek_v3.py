@@ -63,5 +63,6 @@ def build(config: Config, implementation: str) -> Model:
         mlp_bias=False,
         score_bias="float32" if current else model_dtype(config),
         shared_nullable=False,
+        rotated=config.integer("head_dim", default=config.integer("qk_rope_head_dim", default=64), nullable=False),
         notes=tuple(notes),
     )

@@ -79,7 +79,7 @@ def _text(b: Builder, config: Config, implementation: str, root: str) -> int:
     rows = config.values.get("no_rope_layers")
     if rows and not (isinstance(rows, list) and len(rows) >= sizes.layers):
         raise config.refuse(f"no_rope_layers must be a list of {sizes.layers} numbers.")
-    bias = config.flag("attention_bias", False, nullable=False)
+    bias = config.flag("attention_bias", False, nullable=False) and current  # transformers 4 never has them
     dense_width = config.integer("intermediate_size_mlp", default=16384, nullable=False)
     experts = config.integer("num_local_experts", default=16, nullable=False)
     step = config.integer("interleave_moe_layer_step", default=1, nullable=False)
@@ -146,7 +146,7 @@ def _vision(b: Builder, config: Config, implementation: str) -> int:
 
 
 def build(config: Config, implementation: str) -> Model:
-    """Llama4ForConditionalGeneration, or Llama4ForCausalLM for a text configuration or when the file names that class."""
+    """Llama4ForConditionalGeneration; Llama4ForCausalLM for a text configuration, or when the file names that class."""
     if implementation == "checkpoint":
         ask_for_files(config, "the published files come in bfloat16 and in fp8 with other names")
     plan = _PLAN_5 if is_current(implementation) else _PLAN_4

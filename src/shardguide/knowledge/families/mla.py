@@ -79,11 +79,13 @@ def build(
     mlp_bias: bool,
     score_bias: str,
     shared_nullable: bool,
+    rotated: int,
     notes: tuple[str, ...],
 ) -> Model:
     """``{architecture}`` from a configuration with the defaults ``d``.
 
-    ``score_bias`` is the dtype of the router's buffer ``e_score_correction_bias``, "" where there is none.
+    ``score_bias`` is the dtype of the router's buffer ``e_score_correction_bias``, "" where there is none. ``rotated``
+    is the width that the rotary embedding is made for.
     """
     current = is_current(implementation)
     hidden = config.integer("hidden_size", default=d.hidden, nullable=False)
@@ -133,7 +135,7 @@ def build(
         implementation,
         name=architecture.removesuffix("ForCausalLM"),
         layer=lambda i: sparse if i >= first else dense,
-        frequencies=plain_rope(config, implementation, rope, head_dim_stated=True),
+        frequencies=plain_rope(config, implementation, rotated, head_dim_stated=True),
     )
     if current:
         notes = (moe.STACKED, ROUTER_IN_FP32, *notes)

@@ -1,7 +1,7 @@
 """What the mixture-of-experts decoders share: strict fields, expert stacks, and layers that differ from one another.
 
-Sources: transformers 5.24 and 4.57 (models/*/configuration_*.py and modeling_*.py). Every family that uses these helpers
-is compared with the real class in tests/knowledge/test_families_moe.py.
+Sources: transformers 5.24 and 4.57 (models/*/configuration_*.py and modeling_*.py). Every family that uses these
+helpers is compared with the real class in tests/knowledge/test_families_moe.py.
 """
 
 from __future__ import annotations
@@ -41,13 +41,9 @@ def extent(config: Config, name: str, default: int, least: int) -> int:
 
 
 def either(config: Config, name: str, alias: str, default: int, least: int = 1) -> int:
-    """A count that transformers 5 also takes under another name (the class's ``attribute_map``)."""
-    if alias not in config.values:
-        return extent(config, name, default, least)
-    value = extent(config, alias, default, least)
-    if extent(config, name, value, least) != value:
-        raise config.refuse(f"{name} and {alias} mean the same, but differ.")
-    return value
+    """A count that transformers 5 also takes under another name (the class's ``attribute_map``), which then wins."""
+    value = extent(config, name, default, least)
+    return extent(config, alias, value, least)
 
 
 def indices(config: Config, name: str) -> frozenset[int] | None:
@@ -111,8 +107,8 @@ def decoder(
 ) -> None:
     """Embedding, layers, final norm, rotary embedding and output projection of ``{name}ForCausalLM``.
 
-    ``layer(i)`` is what layer i holds: one of a few builders, worked out once each. ``root`` is the prefix with its dot.
-    ``name`` is also the first part of the classes ``{name}DecoderLayer`` and ``{name}RMSNorm``.
+    ``layer(i)`` is what layer i holds: one of a few builders, worked out once each. ``root`` is the prefix with its
+    dot. ``name`` is also the first part of the classes ``{name}DecoderLayer`` and ``{name}RMSNorm``.
     """
     model, head = f"{root}model", f"{root}lm_head"
     b.add(f"{model}.embed_tokens.weight", sizes.vocab, sizes.hidden, aliases=(f"{head}.weight",) if sizes.tied else ())

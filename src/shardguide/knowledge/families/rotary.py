@@ -86,8 +86,8 @@ def frequencies(config: Config, rope: Mapping[str, Any], kind: str, head_dim: in
         angles = rotated // 2
         return max(angles, head_dim // 2)
     count = (rotated + 1) // 2
-    if kind == "yarn" and rotated % 2:
-        raise config.refuse(f"the yarn rope needs an even number of rotated dimensions, not {rotated}.")
+    if (kind == "yarn" and rotated % 2) or (kind == "dynamic" and rotated == 2):
+        raise config.refuse(f"the {kind} rope cannot have {rotated} rotated dimensions.")
     if kind == "longrope":
         for name in ("short_factor", "long_factor"):
             factors = rope.get(name)

@@ -37,7 +37,7 @@ def ask_for_files(config: Config, why: str) -> NoReturn:
 
 
 def refuse_pruned(config: Config, implementation: str) -> None:
-    """transformers 4 removes the heads that ``pruned_heads`` lists, which changes the shapes of those layers."""
+    """Refuse ``pruned_heads`` for transformers 4, which removes those heads and so changes the layers' shapes."""
     if config.values.get("pruned_heads") and not is_current(implementation):
         raise config.refuse("pruned_heads changes the shapes of single layers; hand over a shape manifest instead.")
 

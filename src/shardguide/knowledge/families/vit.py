@@ -1,7 +1,7 @@
 """ViT: the image encoder, for classification, masked images or alone.
 
-Source: transformers/models/vit, ViTForImageClassification, ViTModel, ViTForMaskedImageModeling. transformers 5 renamed the
-layers (``vit.layers.0.attention.q_proj`` for ``vit.encoder.layer.0.attention.attention.query``).
+Source: transformers/models/vit, ViTForImageClassification, ViTModel, ViTForMaskedImageModeling. transformers 5 renamed
+the layers (``vit.layers.0.attention.q_proj`` for ``vit.encoder.layer.0.attention.attention.query``).
 """
 
 from __future__ import annotations

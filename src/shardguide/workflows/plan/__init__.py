@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.model import Model
-from shardguide.guidance.record import Answer, Approval, Check, Decision, Guidance, Next, Question
+from shardguide.guidance.record import Answer, Approval, Check, Decision, Fact, Guidance, Next, Question
 from shardguide.guidance.serialise import digest
 from shardguide.knowledge.hardware.links import check_counts
 
@@ -16,7 +16,7 @@ from ..gather import Gathered, ask, gather
 from ..release import Resolved, resolve
 from ..sources import cite
 from . import code, communication, hardware, ledger, memory, mesh, precision, running, sharding
-from .measuring import peak_of
+from .measuring import facts, peak_of, reconsider
 from .model import load
 from .numbers import heaviest, known_bytes, states
 from .situation import Memory, Situation
@@ -30,7 +30,7 @@ class PlanRequest(NamedTuple):
     given: dict[str, Any]  # by field name, as text or value
     remembered: dict[str, Any] = {}
     files: tuple[str, ...] = ()  # --from
-    measured: str = ""
+    measured: tuple[str, ...] = ()
     current: str = ""
     site_packages: str | None = None
     also: tuple[str, ...] = ()  # of code.ON_REQUEST
@@ -71,7 +71,7 @@ def _situation(gathered: Gathered, resolved: Resolved, model: Model, found: hard
         device=found.device,
         gpu=found.name,
         memory=found.memory,
-        host_memory=Memory(size.limit, str(size)) if size else None,
+        host_memory=hardware.stated(size),
         bf16=found.bf16,
         compute_capability=found.capability,
         intra=gathered.value("intra", ""),
@@ -190,6 +190,9 @@ def _decide(
     layout = mesh.place(s, layout)
     policy = precision.policy(s)
     peak = peak_of(s)
+    if peak is not None:
+        whole = sum(group.unsharded_bytes or 0 for group in ledger.build(s, layout, policy, False)[2])
+        decision, layout = reconsider(s, decision, layout, peak, whole)
     offload = memory.offloads(s, layout, states(s, layout))
     part, runs, groups = ledger.build(s, layout, policy, offload)
     need = states(s, layout) if not runs else sharding.States(*known_bytes(heaviest(runs)))
@@ -216,6 +219,7 @@ def _decide(
         checks=checks,
         snippets=rendered.snippets,
         extra={"accounting": part, "hardware": _shown(s)},
+        measured=facts(s.measured),
         notes=notes,
         not_done=tuple(rendered.not_done),
     )
@@ -230,6 +234,7 @@ def _shown(s: Situation) -> dict[str, Any]:
         "gpu": s.gpu or None,
         "device": s.device or None,
         "memory": s.memory.text if s.memory else None,
+        "memory_detail": s.memory.detail if s.memory else None,
         "memory_bytes": s.memory.bound if s.memory else None,
         "bf16": s.bf16,
         "intra": s.intra or None,
@@ -252,6 +257,7 @@ def _finish(
     extra: dict[str, Any] | None = None,
     notes: list[str] | None = None,
     not_done: tuple[str, ...] = (),
+    measured: tuple[Fact, ...] = (),
 ) -> Guidance:
     cited = cite(decisions or [], resolved.release)
     identity = digest("plan", inputs, resolved.release.version, cited.knowledge)
@@ -273,6 +279,7 @@ def _finish(
         answers=dict(sorted(answers.items())),
         questions=tuple(questions),
         decisions=tuple(cited.decisions),
+        facts=measured,
         snippets=tuple(snippets or ()),
         checks=(*(checks or ()), *cited.checks),
         sources=cited.sources,

@@ -18,7 +18,7 @@ def wrapping(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decisio
             ("DDP sorts gradients into buckets by itself; modules are not wrapped one by one.",) if layout.replicate > 1 else
             ("There is one rank.",),
             (),
-            ("ddp.what.replicates",),
+            ("ddp.replica",),
         )  # fmt: skip
     blocks = [unit for unit in s.model.units if unit.role == "block"]
     others = [unit for unit in s.model.units if unit.role != "block"]
@@ -29,7 +29,7 @@ def wrapping(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decisio
             "your repeated layer class, bottom-up, then the root",
             (why, "fully_shard on the root alone would gather the whole model at once."),
             (Alternative("the root only", "One group for everything: no overlap, and the whole model unsharded at once."),),
-            ("fsdp2.wrapping.bottom_up", "fsdp2.wrapping.not_root_only"),
+            ("fsdp2.bottom_up", "fsdp2.not_only_root"),
             open=True,
         )
     names = " and ".join(sorted({unit.module_class or "each repeated layer" for unit in blocks}))
@@ -41,19 +41,19 @@ def wrapping(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decisio
     ]
     if largest:
         reasons.append(f"The largest group is {gib(largest)} unsharded in the compute dtype; at least that is gathered at once.")
-    sources = ["fsdp2.wrapping.bottom_up", "fsdp2.wrapping.not_root_only"]
+    sources = ["fsdp2.bottom_up", "fsdp2.not_only_root"]
     if any(parameter.aliases for parameter in s.model.parameters):
         reasons.append(
             "The input embedding and the output projection are one tensor, so both stay with the root: one group must hold tied "
             "weights" + (" (two groups raise an error from 2.12 on)." if s.at_least(2, 12) else ".")
         )
-        sources.append("fsdp2.tied.error")
+        sources.append("fsdp2.tied")
     elif others:
         reasons.append(
             "Embedding and head have groups of their own: the embedding is not needed again until the end of backward, and the final "
             "norm and head are used last in forward and first in backward."
         )
-        sources.append("practice.torchtitan.embedding_head_groups")
+        sources.append("fsdp2.list_of_modules")
     return Decision(
         "wrapping",
         f"{len(groups)} communication groups: {len(blocks)} × {names}{extra}, then the root",
@@ -71,7 +71,7 @@ def reshard(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision
     whole = sum(group.unsharded_bytes or 0 for group in groups)
     sources = ["fsdp2.reshard.true", "fsdp2.reshard.false"]
     if layout.strategy == "none":
-        return Decision("reshard_after_forward", "does not apply", ("Nothing is sharded.",), (), ("ddp.what.replicates",))
+        return Decision("reshard_after_forward", "does not apply", ("Nothing is sharded.",), (), ("ddp.replica",))
     held = f"{gib(whole)} (all groups unsharded, compute dtype)" if whole else "all groups' unsharded parameters"
     keep = Alternative("False", f"Every rank would hold {held} from forward to backward, to save one all-gather a group.")
     number = Alternative(
@@ -94,14 +94,14 @@ def reshard(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision
     if s.at_least(2, 8):
         choice = "True for the layers, None for the root (which keeps its parameters after forward)"
         reasons.append("None means True for every module but the root; from 2.8 on an explicit True on the root is honoured.")
-        sources += ["fsdp2.reshard.none", "fsdp2.reshard.root"]
+        sources += ["fsdp2.reshard.default", "fsdp2.reshard.root"]
     else:
         choice = "True for the layers; the root keeps its parameters after forward whatever is passed"
         reasons.append("In releases before 2.8 the root is never resharded after forward.")
-        sources.append("fsdp2.reshard.root")
+        sources.append("fsdp2.reshard.default_before_2_8")
     if head:
         choice += "; False for the norm and head, used last in forward and first in backward"
-        sources.append("practice.torchtitan.last_group_not_resharded")
+        sources.append("fsdp2.reshard.root")
     alternatives = [keep]
     if layout.replicate == 1 and s.nodes > 1 and layout.tp == 1:
         alternatives.append(number)

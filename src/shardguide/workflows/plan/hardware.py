@@ -28,16 +28,16 @@ class Hardware(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def resolve(name: str, stated: str, device: str, from_user: bool) -> Hardware:
-    """Facts for ``name`` and ``stated`` memory, either of which may be "".
+def resolve(name: str, memory: str, device: str, from_user: bool) -> Hardware:
+    """Facts for ``name`` and the stated ``memory``, either of which may be "".
 
     Raises UnusableInput where two options contradict each other (more memory than any GPU of that name has).
     """
-    size = parse_memory(stated) if stated else None
+    size = parse_memory(memory) if memory else None
     if device == "cpu":
-        return Hardware(name or "CPU", "cpu", _stated(size), None, "", ())
+        return Hardware(name or "CPU", "cpu", stated(size), None, "", ())
     if not name:
-        return Hardware("", device, _stated(size), None, "", ())
+        return Hardware("", device, stated(size), None, "", ())
     rows = find(name)
     if not rows:
         return _unknown(name, size, device)
@@ -46,8 +46,9 @@ def resolve(name: str, stated: str, device: str, from_user: bool) -> Hardware:
     return _named(name, rows)
 
 
-def _stated(size: Stated | None) -> Memory | None:
-    return None if size is None else Memory(size.limit, str(size))
+def stated(size: Stated | None) -> Memory | None:
+    """A size as said: the larger reading bounds, both are shown."""
+    return None if size is None else Memory(size.limit, f"{size.text}" if size.exact else f"{size.text} read as {gib(size.limit)}", str(size))
 
 
 def _unknown(name: str, size: Stated | None, device: str) -> Hardware:
@@ -56,7 +57,7 @@ def _unknown(name: str, size: Stated | None, device: str) -> Hardware:
         ask = f"{name!r} is not in the table of GPUs: how much memory does one have?"
         questions = (Question("gpu_memory", ask, GPU_MEMORY.why, ()),)
     note = f"{name!r} is not in the table of GPUs, so its bfloat16 support is not known."
-    return Hardware(name, device, _stated(size), None, "", (), questions, (note,))
+    return Hardware(name, device, stated(size), None, "", (), questions, (note,))
 
 
 def _same(rows: tuple[Gpu, ...], field: str) -> object:
@@ -91,7 +92,7 @@ def _named(name: str, rows: tuple[Gpu, ...]) -> Hardware:
     if not limit:
         ask = f"The memory of {rows[0].name} is not in the table: how much does one have?"
         return _facts(rows, None, (Question("gpu_memory", ask, GPU_MEMORY.why),))
-    return _facts(rows, Memory(limit, f"{gib(limit)} ({rows[0].memory}{rows[0].unit} as the vendor states it)"))
+    return _facts(rows, Memory(limit, gib(limit), f"the largest total known of {rows[0].model}, {rows[0].memory}{rows[0].unit} as the vendor states it"))
 
 
 def _sized(name: str, rows: tuple[Gpu, ...], size: Stated, from_user: bool) -> Hardware:
@@ -99,7 +100,7 @@ def _sized(name: str, rows: tuple[Gpu, ...], size: Stated, from_user: bool) -> H
     fitting = narrow(rows, size)
     if fitting:
         limit = max(row.limit for row in fitting)
-        return _facts(fitting, Memory(limit, f"{gib(limit)} ({size.text} {fitting[0].model})") if limit else _stated(size))
+        return _facts(fitting, Memory(limit, gib(limit), f"the largest total known of {fitting[0].model}") if limit else stated(size))
     largest = max(row.limit for row in rows)
     known = " or ".join(dict.fromkeys(f"{row.memory}{row.unit}" for row in rows if row.memory))
     if largest and size.decimal > largest:
@@ -111,4 +112,4 @@ def _sized(name: str, rows: tuple[Gpu, ...], size: Stated, from_user: bool) -> H
     what = f"Is it a MIG partition ({', '.join(profiles)})?" if profiles else "Is it a partition of one (MIG), or another GPU?"
     ask = f"{name} has {known or 'another size'}, you say {size.text}. {what}"
     why = "Under MIG each process sees one partition, and NCCL's use across partitions is limited; the memory bounds the shards."
-    return _facts(rows, _stated(size), (Question("gpu_memory", ask, why, (size.text, *known.split(" or "))),))
+    return _facts(rows, stated(size), (Question("gpu_memory", ask, why, (size.text, *known.split(" or "))),))

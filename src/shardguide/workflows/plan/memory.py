@@ -42,7 +42,7 @@ def offloads(s: Situation, layout: Layout, need: States) -> bool:
 
 def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -> Decision:
     """CPUOffloadPolicy or not."""
-    sources = ["offload.policy.what"]
+    sources = ["offload2.what"]
     costs = (
         "It moves parameters, gradients and optimizer state to the host: each step copies the shards to the GPU and the gradients "
         "back, and the optimizer runs on the CPU."
@@ -50,7 +50,7 @@ def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -
     yes = Alternative("CPUOffloadPolicy()", costs)
     if layout.strategy == "none":
         why = "CPU offload is a policy of fully_shard; nothing is sharded here."
-        return Decision("cpu_offload", "no", (why,), (), ("offload.policy.what",))
+        return Decision("cpu_offload", "no", (why,), (), ("offload2.what",))
     if s.device == "cpu":
         return Decision("cpu_offload", "no", ("The device is the CPU already.",), (), tuple(sources))
     if offloads(s, layout, need):
@@ -62,7 +62,7 @@ def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -
             "The process group must serve CPU tensors too, for gradient clipping and the optimizer: cpu:gloo beside the GPU's backend.",
             f"The host of one node has to hold {gib(need.total * s.per_node)} of shards ({s.per_node} ranks); {pin}.",
         ]  # fmt: skip
-        sources += ["offload.policy.pin_memory", "offload.cpu_backend"]
+        sources += ["offload2.pin_memory", "backend.nccl_devices"]
         return Decision(
             "cpu_offload",
             "CPUOffloadPolicy(pin_memory=True)",
@@ -88,7 +88,7 @@ def activation_checkpointing(s: Situation, layout: Layout, peak: Peak | None) ->
     blocks = sorted({unit.module_class for unit in s.model.units if unit.role == "block" and unit.module_class})
     what = f"checkpoint_wrapper on each {' and '.join(blocks) or 'repeated layer'}, use_reentrant=False"
     order = "It is applied before fully_shard, so that the recomputation runs inside the module that gathers the parameters."
-    sources = ["ac.what", "ac.non_reentrant", "ac.order"]
+    sources = ["ac.what", "ac.non_reentrant", "ac.apply"]
     if peak is not None and peak.ooms:
         reasons = (f"Closed by your measurement: {peak.ooms} out-of-memory errors; {peak.words(s)}.", order)
         return Decision("activation_checkpointing", what, reasons, (), tuple(sources))

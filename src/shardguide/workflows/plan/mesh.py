@@ -60,20 +60,20 @@ def decide(s: Situation, layout: Layout) -> Decision:
             reasons.append("DDP all-reduces gradients over the default process group.")
         else:
             reasons.append("One rank has nobody to communicate with.")
-        return Decision("mesh", choice, tuple(reasons), (), ("ddp.what.replicates",))
+        return Decision("mesh", choice, tuple(reasons), (), ("ddp.replica",))
     if layout.replicate > 1:
         reasons.append("fully_shard replicates over the first dimension of a 2-D mesh and shards over the second.")
         reasons.append("The dimensions carry names: fully_shard refuses a 2-D mesh without them.")
-        sources += ["fsdp2.mesh.hsdp", "mesh.names.required"]
+        sources += ["fsdp2.mesh.hsdp", "fsdp2.mesh.names"]
         if s.nodes > 1 and layout.shard * layout.tp == s.per_node:
             reasons.append("Ranks are laid out row by row, so each shard group is one node when a node's ranks are consecutive.")
-            sources.append("mesh.layout.row_major")
+            sources.append("mesh.two_hosts")
         alternatives.append(
             Alternative(f"1-D: (shard={s.dp})", "That is full sharding over all ranks; see the decision on sharding.")
         )
     else:
         reasons.append("A 1-D mesh over all data-parallel ranks is what fully_shard makes by itself; stating it gives it a name.")
-        sources.append("fsdp2.mesh.default")
+        sources.append("fsdp2.mesh.none")
         if s.nodes > 1:
             alternatives.append(
                 Alternative(
@@ -83,7 +83,7 @@ def decide(s: Situation, layout: Layout) -> Decision:
             )
     if layout.tp > 1:
         reasons.append(f"Tensor parallelism takes the innermost dimension: its {layout.tp} ranks are neighbours on one node.")
-        sources.append("tp.with_fsdp")
+        sources.append("tp.before_fsdp")
     if layout.placements:
         before, after = padding(s, plain), _after(s, layout)
         choice += f"; shard_placement_fn for {_placed(s, layout)}"
@@ -91,7 +91,7 @@ def decide(s: Situation, layout: Layout) -> Decision:
             f"Under Shard(0) {percent(before)} of the stored elements would be padding, since dim 0 has fewer rows than there "
             f"are ranks; on dims that {layout.shard} divides it is {percent(after)}."
         )
-        sources += ["fsdp2.placement.fn", "fsdp2.placement.even"]
+        sources += ["fsdp2.placement_fn", "fsdp2.placement_fn.even"]
         alternatives.append(
             Alternative("Shard(0) for every parameter", f"It would store {percent(before)} padding on the ranks.")
         )
@@ -100,7 +100,7 @@ def decide(s: Situation, layout: Layout) -> Decision:
             f"{percent(padding(s, plain))} of the stored elements are padding, and no other dim of those tensors is divisible by "
             f"{layout.shard}: a smaller shard group would spare it."
         )
-        sources.append("fsdp2.placement.even")
+        sources.append("fsdp2.placement_fn.even")
     return Decision("mesh", choice, tuple(reasons), tuple(alternatives), tuple(dict.fromkeys(sources)))
 
 

@@ -33,29 +33,29 @@ def decide(s: Situation, layout: Layout) -> Decision:
     chosen = policy(s)
     ddp = layout.strategy == "none"
     reasons = []
-    sources = ["mp.fields.param_dtype", "mp.fields.reduce_dtype", "mp.no_extra_copy"]
+    sources = ["mp2.param_dtype", "mp2.reduce_dtype", "mp2.no_extra_copy"]
     alternatives = []
     if chosen.param == "bfloat16":
         if s.bf16:
             reasons.append(f"{s.gpu or 'The device'} computes in bfloat16 natively; its exponent range is float32's, so no scaling is needed.")
-            sources.append("mp.bf16.native")
+            sources.append("bf16.check")
         elif s.bf16 is None:
             reasons.append(
                 "bfloat16 needs no gradient scaling. Whether this GPU has it natively is not known from its memory alone: check "
                 "torch.cuda.is_bf16_supported(including_emulation=False)."
             )
-            sources.append("mp.bf16.native")
+            sources.append("bf16.check")
         alternatives.append(
             Alternative("float16", "Its range is narrower: gradients must be scaled, and a step with an overflow is skipped.")
         )
     else:
         reasons.append(f"{s.gpu or 'The device'} has no native bfloat16; float16 needs gradient scaling (torch.amp.GradScaler).")
-        sources += ["mp.bf16.native", "mp.fp16.scaler"]
+        sources += ["bf16.check", "bf16.emulation", "fp16.scale", "fp16.fsdp2_scaler", "fp16.fsdp1_scaler"]
         alternatives.append(Alternative("bfloat16", "PyTorch would emulate it on this device."))
     reasons.append("Gradients are reduced in float32: the sum over ranks keeps its precision.")
     if not s.at_least(2, 15):
         reasons.append("reduce_dtype is stated, since None would mean the compute dtype here (from 2.15 on: the parameters' own).")
-    sources.append("mp.reduce.none")
+    sources += ["mp2.reduce_dtype.none", "mp2.reduce_dtype.none_2_15", "fsdp1.mp.param_dtype", "fsdp1.mp.reduce_dtype"]
     alternatives.append(
         Alternative("reduce_dtype=bfloat16", "Half the bytes of the reduce-scatter, at the precision of the sum; measure the loss curve.")
     )
@@ -71,12 +71,12 @@ def decide(s: Situation, layout: Layout) -> Decision:
             "Under hybrid sharding a reduce dtype other than the parameters' keeps one more buffer a group until the end of backward; "
             "its bytes stand in the accounting."
         )
-        sources.append("fsdp2.hsdp.reduce_retention")
+        sources.append("fsdp2.hsdp.retention")
     scaler = "; with GradScaler" if chosen.grad_scaler else ""
     if ddp:
         choice = f"autocast to {chosen.param}{scaler}"
         reasons.insert(0, "Without sharding there is no FSDP policy; torch.autocast chooses the dtype operation by operation.")
-        sources = ["mp.autocast", *[name for name in sources if name in ("mp.bf16.native", "mp.fp16.scaler")]]
+        sources = [name for name in sources if name in ("bf16.check", "bf16.emulation", "fp16.scale")]
         alternatives = alternatives[:1]
         reasons = [reason for reason in reasons if "reduce" not in reason and "extra" not in reason]
     else:

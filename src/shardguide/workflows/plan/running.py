@@ -24,27 +24,25 @@ def backend(s: Situation, offload: bool) -> Decision:
     if name == "nccl":
         who = "On ROCm the backend of that name is RCCL. " if s.device == "rocm" else ""
         reasons.append(f"{who}NCCL is the backend for CUDA tensors; every collective of FSDP runs on it.")
-        sources.append("backend.nccl.cuda")
+        sources.append("backend.nccl_fastest")
         alternatives.append(Alternative("gloo", "A slower fallback for GPU tensors, and the backend for CPU tensors."))
     elif name == "xccl":
         reasons.append("XCCL is the backend for Intel GPUs (XPU).")
-        sources.append("backend.xccl.xpu")
+        sources.append("backend.xccl")
         if not s.at_least(2, 8):
             reasons.append("It is built into PyTorch only in newer releases: check torch.distributed.is_xccl_available().")
         alternatives.append(Alternative("gloo", "For CPU tensors."))
     else:
         reasons.append("Gloo is the backend for CPU tensors.")
-        sources.append("backend.gloo.cpu")
+        sources.append("backend.gloo_devices")
         alternatives.append(Alternative("mpi", "Only when PyTorch was built from source with it."))
     if offload and name != "gloo":
         reasons.append("CPU offload brings collectives on CPU tensors, so the group gets Gloo for those.")
-        sources.append("offload.cpu_backend")
+        sources.append("backend.nccl_devices")
     if s.nodes > 1 and s.inter in ("infiniband", "roce"):
         reasons.append("NCCL uses RDMA over this network when it finds it; NCCL_DEBUG=INFO shows which transport it took.")
-        sources.append("backend.nccl.debug")
     elif s.nodes > 1 and s.inter == "ethernet":
         reasons.append("If NCCL picks the wrong interface, name it in NCCL_SOCKET_IFNAME; NCCL_DEBUG=INFO shows the choice.")
-        sources += ["backend.nccl.socket_ifname", "backend.nccl.debug"]
     return Decision("backend", choice, tuple(reasons), tuple(alternatives), tuple(sources))
 
 
@@ -73,5 +71,5 @@ def launch(s: Situation, layout: Layout) -> Decision:
             Alternative("Slurm", "See the sbatch file: one torchrun a node."),
             Alternative("Kubernetes", "See the training job: the operator sets the rendezvous."),
         ),
-        ("launch.torchrun.env", "launch.torchrun.rdzv") if s.nodes > 1 else ("launch.torchrun.env",),
+        ("launch.env", "launch.multi_node") if s.nodes > 1 else ("launch.env",),
     )

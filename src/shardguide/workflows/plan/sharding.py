@@ -200,10 +200,10 @@ def decide(s: Situation) -> tuple[Decision, Layout]:
     """The decision and the layout that everything else follows."""
     best, key = choose(s)
     sources = {
-        "full": ["fsdp.what.lifecycle", "fsdp1.strategy.full_shard"],
-        "grad_op": ["fsdp1.strategy.shard_grad_op", "fsdp2.reshard.false"],
-        "hybrid": ["fsdp1.strategy.hybrid_shard", "fsdp2.mesh.hsdp"],
-        "none": ["ddp.what.replicates"],
+        "full": ["fsdp2.what", "fsdp1.full_shard"],
+        "grad_op": ["fsdp1.shard_grad_op", "fsdp2.reshard.false"],
+        "hybrid": ["fsdp1.hybrid_shard", "fsdp2.mesh.hsdp"],
+        "none": ["ddp.replica"],
     }[best.layout.strategy]
     decision = Decision(
         "sharding",

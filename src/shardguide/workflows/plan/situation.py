@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardguide.guidance.model import Model
 from shardguide.guidance.record import Release
+
+if TYPE_CHECKING:
+    from shardguide.readers.measured import Measured
 
 
 class Memory(NamedTuple):
     """Memory of one device or host, as stated and as bytes."""
 
     bound: int  # bytes that nothing may exceed: a stated "80GB" read as GiB, or a named GPU's own total
-    text: str  # how it is shown, both readings of a stated size included
+    text: str  # in a sentence, e.g. "79.65 GiB"
+    detail: str = ""  # where the bound comes from, both readings of a stated size included
 
 
 class Situation(NamedTuple):
@@ -37,7 +41,7 @@ class Situation(NamedTuple):
     strategy: str  # "auto" or what the user asked for
     shard_size: int  # size of the shard group that the user asked for; 0 if none
     offload: str  # "auto", "yes", "no"
-    measured: Any = None  # readers.measured.Measured
+    measured: tuple[Measured, ...] = ()
     current: Any = None  # code.current.Current
 
     @property

@@ -1,0 +1,72 @@
+"""``shardguide answers show|set|forget``."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+
+from shardguide.frontends.conduct import project
+from shardguide.frontends.render.blocks import Block, Pairs, Text, Title
+from shardguide.guidance.errors import UnusableInput
+from shardguide.notebook import commands
+
+from . import desk, output
+from .parser import add_common, wants_json
+
+
+def configure(parser: ArgumentParser) -> None:
+    """What to do, and with which answer."""
+    parser.add_argument("action", nargs="?", default="show", choices=("show", "set", "forget"), help="default: show")
+    parser.add_argument("name", nargs="?", help="of the answer, e.g. gpus")
+    parser.add_argument("value", nargs="?", help="for set")
+    parser.add_argument("--global", dest="everywhere", action="store_true", help="the default for all projects")
+    parser.add_argument("--all", dest="every", action="store_true", help="forget every answer of the project")
+    add_common(parser)
+
+
+def call(arguments: Namespace) -> int:
+    """Show, set or forget; what is set is read as the option of that name would be."""
+    owner = "" if arguments.everywhere else project()
+    with desk.notebook(arguments) as notebook:
+        if arguments.action == "set":
+            if not arguments.name or arguments.value is None:
+                raise UnusableInput("answers set needs a name and a value, for example: shardguide answers set gpus 16")
+            record = commands.answers_set(notebook, owner, arguments.name, checked(arguments.name, arguments.value))
+        elif arguments.action == "forget":
+            if not arguments.name and not arguments.every:
+                raise UnusableInput("answers forget needs a name, or --all for every answer of this project.")
+            record = commands.answers_forget(notebook, owner, arguments.name)
+        else:
+            record = commands.answers_show(notebook, owner)
+    if wants_json(arguments):
+        from shardguide.guidance.serialise import to_json
+
+        sys.stdout.write(to_json(record))
+        return 0
+    output.page(_view(record), arguments.format)
+    return 0
+
+
+def checked(name: str, value: str) -> str:
+    """The value, refused now rather than at the next plan if the field of that name would refuse it."""
+    from shardguide.workflows import fields
+
+    known = {field.name: field for field in fields.PLAN}
+    key = name.replace("-", "_")
+    if key not in known or key != name:
+        raise UnusableInput(f"there is no answer {name[:40]!r}; there are {', '.join(known)}.")
+    return str(known[name].parse(value))
+
+
+def _view(record: dict[str, object]) -> list[Block]:
+    if "forgotten" in record:
+        gone = record["forgotten"]
+        return [Text(f"Forgotten: {', '.join(gone)}." if isinstance(gone, list) and gone else "There was nothing to forget.")]
+    answers = record["answers"]
+    assert isinstance(answers, list)
+    if not answers:
+        return [Text("Nothing is remembered for this project yet.")]
+    rows = tuple(
+        (a["name"], f"{a['value']}  [{a['from']}, {a['since'][:10]}, {a['scope']}]", "") for a in answers
+    )
+    return [Title("Remembered answers"), Pairs(rows)]

@@ -1,0 +1,41 @@
+"""Questions on a terminal: each with its reason and choices; an empty answer leaves it open."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from typing import Any
+
+from shardguide.frontends.render.safe import one_line
+
+
+def may_ask(arguments: Namespace) -> bool:
+    """Whether somebody is there to answer."""
+    return not (arguments.no_input or arguments.json or arguments.format == "json") and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def ask(question: dict[str, Any]) -> str:
+    """One answer as text; "" leaves the question open. A number picks a choice."""
+    print(f"\n{one_line(question['ask'])}")
+    print(f"  why: {one_line(question['why'])}")
+    choices = question["choices"]
+    for number, choice in enumerate(choices, 1):
+        print(f"  {number}) {one_line(choice)}")
+    hint = "a number from the list, your own words, or Enter to leave it open" if choices else "Enter to leave it open"
+    try:
+        text = input(f"  [{hint}] > ").strip()
+    except EOFError:
+        return ""
+    # A count may itself be a small number: the list is meant only where the number is no valid answer by itself.
+    numeric = all(str(choice).isdigit() for choice in choices)
+    if text.isdigit() and choices and not numeric and 1 <= int(text) <= len(choices):
+        return str(choices[int(text) - 1])
+    return text
+
+
+def confirm(question: str) -> bool:
+    """A clear yes; anything else is no."""
+    try:
+        return input(f"{question} Type yes to confirm: ").strip().lower() == "yes"
+    except EOFError:
+        return False

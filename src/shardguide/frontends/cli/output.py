@@ -1,0 +1,41 @@
+"""Printing a record: JSON, Markdown, plain text for pipes, colour for a terminal."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+from shardguide.frontends.render.blocks import Block
+
+from .parser import wants_json
+
+STATUS = {"complete": 0, "partial": 0, "needs_answers": 3}
+
+
+def show(record: dict[str, Any], arguments: Namespace, view: Callable[[dict[str, Any], bool], list[Block]]) -> int:
+    """Print ``record`` as the arguments ask for; returns the exit status that it stands for."""
+    if wants_json(arguments):
+        from shardguide.guidance.serialise import to_json
+
+        sys.stdout.write(to_json(record))
+    else:
+        page(view(record, arguments.verbose), arguments.format)
+    return STATUS.get(record.get("status", "complete"), 0)
+
+
+def page(blocks: list[Block], form: str = "text") -> None:
+    """Print blocks in the form that fits where they go."""
+    if form == "md":
+        from shardguide.frontends.render.markdown import render as markdown
+
+        sys.stdout.write(markdown(blocks))
+    elif sys.stdout.isatty():
+        from shardguide.frontends.render.terminal import show as terminal
+
+        terminal(blocks, sys.stdout)
+    else:
+        from shardguide.frontends.render.plain import render as plain
+
+        sys.stdout.write(plain(blocks))

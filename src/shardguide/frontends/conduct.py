@@ -1,0 +1,52 @@
+"""What every front end does around a workflow: what the notebook knows goes in, what was answered and found is kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from shardguide.guidance.record import Guidance
+from shardguide.guidance.serialise import to_dict, with_approval
+from shardguide.notebook import Notebook, project_key
+from shardguide.workflows.sources import knowledge_version
+
+# Answers worth remembering for the project; files and one-time switches are not.
+REMEMBERED = frozenset(
+    {"model", "torch", "gpus", "nodes", "gpu", "gpu_memory", "device", "host_memory", "intra", "inter", "optimizer", "param_dtype", "tp",
+     "implementation"}
+)  # fmt: skip
+
+
+def project() -> str:
+    """The project that answers belong to: the working folder's real path."""
+    return project_key(os.curdir)
+
+
+def remembered(notebook: Notebook) -> dict[str, Any]:
+    """What was answered before in this project, or for all projects."""
+    return {name: kept.value for name, kept in notebook.answers(project()).items()}
+
+
+def conduct(make: Callable[[dict[str, Any]], Guidance], notebook: Notebook) -> dict[str, Any]:
+    """Run a workflow with the remembered answers and keep what it gave; returns the JSON object.
+
+    ``make`` takes the remembered answers. What the user stated replaces what was remembered.
+    """
+    known = remembered(notebook)
+    guidance = make(known)
+    record = to_dict(guidance)
+    said = {
+        name: answer.value
+        for name, answer in guidance.answers.items()
+        if answer.source == "user" and name in REMEMBERED and known.get(name) != answer.value
+    }
+    if said:
+        notebook.remember(project(), said, "user")
+    notebook.save(record, guidance.id, project(), knowledge_version())
+    state = notebook.approval(guidance.id).state
+    if state != "draft":
+        record = with_approval(record, state)
+    if notebook.unavailable:
+        record["not_done"] = [*record["not_done"], f"not kept in the notebook: {notebook.unavailable}"]
+    return record

@@ -1,0 +1,176 @@
+"""A plan for people: the answer first, one screen; everything with ``verbose``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .blocks import Block, Code, Heading, Items, Pairs, Table, Text, Title
+from .numbers import ranks, size
+
+LABELS = {
+    "sharding": "Sharding",
+    "mesh": "Mesh",
+    "reshard_after_forward": "Reshard after forward",
+    "wrapping": "Wrapping",
+    "mixed_precision": "Mixed precision",
+    "cpu_offload": "CPU offload",
+    "activation_checkpointing": "Activation checkpointing",
+    "backend": "Backend",
+    "launch": "Launch",
+}
+RUNS_SHOWN = 4
+
+
+def _title(record: dict[str, Any]) -> str:
+    shown = record.get("hardware")
+    torch = record["torch"]["version"]
+    release = f"PyTorch {torch}" if torch else "PyTorch release not known"
+    if not shown:
+        return f"Plan, incomplete · {release}"
+    nodes = f" on {shown['nodes']} nodes" if shown["nodes"] and shown["nodes"] > 1 else ""
+    gpu = shown["gpu"] or (f"{shown['memory']}" if shown["memory"] else "GPU not known")
+    return f"Plan for {shown['model']}: {shown['parameters']:,} parameters on {shown['gpus']} × {gpu}{nodes} · {release}"
+
+
+def _known(record: dict[str, Any]) -> Text:
+    """What is taken as given, and from where, to be confirmed (W1.1)."""
+    parts = []
+    for name, answer in record["answers"].items():
+        if name in ("model", "torch"):
+            continue
+        origin = "" if answer["from"] == "user" else f" [{answer['from']}]"
+        parts.append(f"{name.replace('_', ' ')} {answer['value']}{origin}")
+    return Text("Given: " + ", ".join(parts) + "." if parts else "Nothing is known about the hardware yet.")
+
+
+def _decisions(record: dict[str, Any], verbose: bool) -> list[Block]:
+    marks = {True: "open", False: ""}
+    rows = tuple((LABELS.get(d["id"], d["id"]), d["choice"], marks[d["open"]]) for d in record["decisions"])
+    out: list[Block] = [Heading("Decisions"), Pairs(rows)]
+    if not verbose:
+        sharding = record["decisions"][0]
+        out.append(Heading("Why this sharding"))
+        out.append(Items((*sharding["because"], *(f"not {a['choice']}: {a['why_not']}" for a in sharding["instead_of"]))))
+        return out
+    for decision in record["decisions"]:
+        out.append(Heading(f"Why: {LABELS.get(decision['id'], decision['id'])}"))
+        items = [*decision["because"], *(f"not {a['choice']}: {a['why_not']}" for a in decision["instead_of"])]
+        out.append(Items((*items, f"sources: {', '.join(decision['sources'])}")))
+    return out
+
+
+def _accounting(record: dict[str, Any], verbose: bool) -> list[Block]:
+    accounting = record.get("accounting") or {}
+    runs = accounting.get("per_rank") or []
+    if not runs:
+        bounds = accounting.get("lower_bounds") or []
+        return [Heading("Arithmetic"), Items(tuple(f"{b['value']:,} {b['unit']}: {b['formula']}" for b in bounds))] if bounds else []
+    columns = ("rank", "owns", "stores", "parameters", "gradients", "optimizer", "buffers")
+    shown = runs if verbose or len(runs) <= RUNS_SHOWN else [*runs[: RUNS_SHOWN - 1], runs[-1]]
+    rows = tuple(
+        (
+            ranks(run["first_rank"], run["last_rank"]),
+            f"{run['parameters']:,}",
+            f"{run['stored_parameters']:,}",
+            size(run["parameter_bytes"]),
+            size(run["gradient_bytes"]),
+            size(run["optimizer_bytes"]),
+            size(run["buffer_bytes"]),
+        )
+        for run in shown
+    )
+    out: list[Block] = [Heading(f"Exact bytes per rank (as {accounting['implementation']} builds the model)"), Table(columns, rows)]
+    if len(shown) < len(runs):
+        out.append(Text(f"{len(runs) - len(shown)} more runs of ranks: --verbose"))
+    groups = accounting.get("groups") or []
+    if groups:
+        largest = max(groups, key=lambda group: group["all_gather_bytes"] or 0)
+        out.append(
+            Text(
+                f"{len(groups)} communication groups; the largest, {largest['name']}, all-gathers {size(largest['all_gather_bytes'])} "
+                f"and reduce-scatters {size(largest['reduce_scatter_bytes'])} (tensor sizes per rank)."
+            )
+        )
+    if verbose:
+        facts = [*(accounting.get("transients") or [])]
+        out.append(Heading("What training holds for a while (exact, per rank)"))
+        out.append(Items(tuple(f"{f['id'].removeprefix('transient.')}: {f['value']:,} {f['unit']} = {f['formula']}" for f in facts)))
+    return out
+
+
+def _checks(record: dict[str, Any]) -> list[Block]:
+    checks = record["checks"]
+    return [Heading("Checks"), Pairs(tuple((c["id"], c["evidence"], c["result"]) for c in checks))] if checks else []
+
+
+def _questions(record: dict[str, Any]) -> list[Block]:
+    if not record["questions"]:
+        return []
+    rows = tuple(
+        (q["id"].replace("_", "-"), f"{q['ask']} {q['why']}" + (f" ({', '.join(q['choices'])})" if q["choices"] else ""), "unknown")
+        for q in record["questions"]
+    )
+    return [Heading("Still to answer (as --option VALUE)"), Pairs(rows)]
+
+
+def _snippets(record: dict[str, Any], verbose: bool) -> list[Block]:
+    snippets = record["snippets"]
+    if not snippets:
+        return []
+    if verbose:
+        out: list[Block] = []
+        for snippet in snippets:
+            out.extend([Heading(f"{snippet['title']} ({snippet['id']}; {_verified(snippet['verified'])})"), Code(snippet["language"], snippet["code"])])
+        return out
+    rows = tuple((snippet["id"], f"{snippet['title']} ({_verified(snippet['verified'])})", "") for snippet in snippets)
+    return [Heading("Code and launch files (--show ID prints one, --write DIR writes all)"), Pairs(rows)]
+
+
+def _verified(verified: dict[str, Any]) -> str:
+    parts = [word for word, true in (("parses", verified["parses"]), ("API checked", verified["api"])) if true]
+    parts.append(f"run: {verified['executed']}" if verified["executed"] else "not run")
+    return ", ".join(parts)
+
+
+def _sources(record: dict[str, Any]) -> list[Block]:
+    items = []
+    for source in record["sources"]:
+        where = source["reopened"]
+        at = f" — {where['where']}:{where['line']}" if where else ""
+        items.append(f"{source['id']}: {source['title']} ({source['version']}) {source['url']}{at}")
+    return [Heading("Sources"), Items(tuple(items))] if items else []
+
+
+def _end(record: dict[str, Any]) -> list[Block]:
+    out: list[Block] = []
+    if record["notes"]:
+        out.extend([Heading("Note"), Items(tuple(record["notes"]))])
+    if record["not_done"]:
+        out.extend([Heading("Not done"), Items(tuple(record["not_done"]))])
+    state = record["approval"]["state"]
+    if record["decisions"]:
+        text = {
+            "draft": f"Draft. {record['approval']['asked']} shardguide approve {record['id']} · reject {record['id']}",
+            "approved": f"Approved: {record['id']}.",
+            "rejected": f"Rejected: {record['id']}.",
+        }[state]
+        out.extend([Heading("Confirmation"), Text(text)])
+    return out
+
+
+def view(record: dict[str, Any], verbose: bool) -> list[Block]:
+    """The page for a plan's record."""
+    out: list[Block] = [Title(_title(record)), _known(record)]
+    failed = [check for check in record["checks"] if check["result"] == "failed"]
+    if failed:
+        out.append(Pairs(tuple((c["id"], c["evidence"], c["result"]) for c in failed)))
+    out.extend(_questions(record))
+    if record["decisions"]:
+        out.extend(_decisions(record, verbose))
+    out.extend(_accounting(record, verbose))
+    out.extend(_checks(record))
+    out.extend(_snippets(record, verbose))
+    if verbose:
+        out.extend(_sources(record))
+    out.extend(_end(record))
+    return out

@@ -1,0 +1,46 @@
+"""Files handed over with a request, read once: hardware reports, measurements, the current settings."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from shardguide.guidance.record import Question
+
+from .gather import FileFact
+
+
+class Handed(NamedTuple):
+    """What the files say."""
+
+    facts: dict[str, FileFact] = {}  # by field name
+    questions: tuple[Question, ...] = ()  # where files contradict each other
+    notes: tuple[str, ...] = ()
+    measured: tuple[Any, ...] = ()  # readers.measured.Measured, one a file
+    current: Any = None  # code.current.Current
+    digest: Any = None  # what identifies the contents, for the id of the answer
+
+
+def read_files(files: tuple[str, ...], measured: tuple[str, ...], current: str) -> Handed:
+    """Everything in the files. Raises UnusableInput, with the file's name, for one that cannot be used."""
+    if not (files or measured or current):
+        return Handed()
+    facts: dict[str, FileFact] = {}
+    questions: tuple[Question, ...] = ()
+    notes: tuple[str, ...] = ()
+    if files:
+        from .reports import hardware_facts
+
+        facts, questions, notes = hardware_facts(files)
+    read: list[Any] = []
+    for path in measured:
+        from shardguide.readers.measured import read_measured
+
+        read.append(read_measured(path))
+        notes = (*notes, *read[-1].notes)
+    now = None
+    if current:
+        from shardguide.code.current import read_current
+
+        now = read_current(current)
+    identity = [{name: [fact.value, fact.where] for name, fact in facts.items()}, read, now]
+    return Handed(facts, questions, notes, tuple(read), now, identity)
