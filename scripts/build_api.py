@@ -84,11 +84,6 @@ NAMES = (
     *("torch.nn.Module", "torch.nn.Parameter", "torch.nn.SyncBatchNorm", "torch.nn.functional.cross_entropy"),
     *("torch.nn.Linear", "torch.nn.LayerNorm", "torch.nn.ModuleList", "torch.nn.ModuleDict", "torch.nn.Sequential"),
 )
-# Written in C++: the stub file that describes them says what they have, the module from which they are used names them.
-STUBS = {
-    "torch.distributed": "torch._C._distributed_c10d",
-    "torch.distributed.distributed_c10d": "torch._C._distributed_c10d",
-}
 
 
 def index(folder: Path) -> dict[str, dict[str, Any]]:
@@ -106,11 +101,6 @@ def index(folder: Path) -> dict[str, dict[str, Any]]:
             names += star.public() if star is not None else []
         for name in names:
             add(found, resolver, f"{module_name}.{name}", resolver.find(f"{module_name}.{name}"))
-        stub = resolver.module(STUBS.get(module_name, ""))
-        if stub is not None:
-            for name in stub.public():
-                if name in module.imports or module_name == "torch.distributed":
-                    add(found, resolver, f"{module_name}.{name}", resolver.find(f"{stub.name}.{name}"))
     for name in NAMES:
         add(found, resolver, name, resolver.find(name))
     return found

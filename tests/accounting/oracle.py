@@ -1,4 +1,4 @@
-"""The real thing, to compare with: PyTorch's own fully_shard on a fake process group, without memory or other processes.
+"""The real thing to compare with: PyTorch's fully_shard on a fake process group, without memory or other processes.
 
 Everything here imports torch inside functions, so that collecting the tests does not need it.
 """

@@ -1,4 +1,4 @@
-"""A small model that really runs on the CPU: odd sizes, a tied pair, a norm, a frozen and an ignored parameter on request."""
+"""A small model that really runs on the CPU: odd sizes, biases, norms, a buffer, a tied pair."""
 
 from __future__ import annotations
 

@@ -114,8 +114,8 @@ def test_alignment_follows_the_compute_dtype(param_dtype: str) -> None:
 
 
 def test_worked_example() -> None:
-    # Four tensors of 15, 14, 15 and 14 float32 elements over 4 ranks. Laid end to end: 58, padded to 60. Each aligned to 4
-    # elements (16 bytes): they start at 0, 16, 32 and 48, the last ends at 62, padded to 64.
+    # Four tensors of 15, 14, 15 and 14 float32 elements over 4 ranks. Laid end to end: 58, padded to 60.
+    # Each aligned to 4 elements (16 bytes): they start at 0, 16, 32 and 48, the last ends at 62, padded to 64.
     import torch
     from torch import nn
 

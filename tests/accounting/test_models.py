@@ -1,4 +1,4 @@
-"""per_rank against the real fully_shard, on real architectures: equal to the element and the byte on every rank tried."""
+"""per_rank against the real fully_shard on real architectures: equal to the byte on every rank tried."""
 
 from __future__ import annotations
 

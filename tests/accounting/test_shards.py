@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,7 +37,7 @@ def test_rows_are_those_of_torch_chunk(shape: tuple[int, ...], world: int, data:
     # Every rank once, in order, and neighbours differ.
     assert [run.first_rank for run in runs] == [0] + [run.last_rank + 1 for run in runs[:-1]]
     assert runs[-1].last_rank == world - 1
-    assert all(a[2:] != b[2:] for a, b in zip(runs, runs[1:], strict=False))
+    assert all(a[2:] != b[2:] for a, b in pairwise(runs))
     for run in runs:
         ends = {run.first_rank, run.last_rank, data.draw(st.integers(run.first_rank, run.last_rank))}
         for rank in ends:
@@ -102,9 +104,8 @@ def test_any_module_is_sharded_as_fully_shard_does(data: st.DataObject) -> None:
 @settings(max_examples=100_000, deadline=None)
 @given(shape=SHAPES, world=st.integers(1, 4096), data=st.data())
 def test_rows_of_a_hundred_thousand_shapes(shape: tuple[int, ...], world: int, data: st.DataObject) -> None:
-    from torch.distributed.fsdp._fully_shard._fsdp_common import _chunk_with_empty
-
     import torch
+    from torch.distributed.fsdp._fully_shard._fsdp_common import _chunk_with_empty
 
     rank = data.draw(st.integers(0, world - 1))
     chunks = _chunk_with_empty(torch.empty(shape, device="meta"), world, dim=0)

@@ -1,7 +1,8 @@
 """Small configurations of the mixture-of-experts, latent-attention, encoder and multimodal families, drawn at random.
 
-Used with Hypothesis's random source against transformers 5, and by scripts/families_ground_truth_moe.py with a seeded one
-for the fixtures of both releases. A drawn configuration need not be one that transformers accepts.
+Used with Hypothesis's random source against transformers 5, and with a seeded one by
+scripts/families_ground_truth_moe.py for the fixtures of both releases. Not every drawn configuration is one that
+transformers accepts.
 """
 
 from __future__ import annotations

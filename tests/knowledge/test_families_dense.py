@@ -380,7 +380,7 @@ OTHERS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
 
 
 # Where the families refuse what transformers lets pass by accident: factors that broadcast, a head of one dimension.
-STRICTER = ("numbers, it has", "rotated dimensions")
+STRICTER = ("numbers, it has", "rotated dimensions", "no part of a head is rotated")
 
 
 def _check_against_the_real_class(config: dict[str, Any]) -> None:
@@ -424,7 +424,7 @@ def test_many_random_small_configurations_match_the_real_class(family: str) -> N
 @pytest.mark.torch
 def test_what_is_accepted_is_never_something_that_transformers_refuses() -> None:
     """Odd values in the fields that shapes depend on: refusing more than transformers does is allowed, less is not."""
-    fields = {*NUMBERS, "num_key_value_heads", "intermediate_size", "tie_word_embeddings", "pad_token_id", "head_dim"}
+    fields = {*NUMBERS, "num_key_value_heads", "intermediate_size", "tie_word_embeddings", "head_dim"}
     release = f"transformers{major()}"
     accepted = 0
     for family in sorted(FAMILIES - {"gemma3"}):
@@ -467,7 +467,7 @@ def test_the_units_shard_and_train(family: str, flipped: bool, two_ranks: Any) -
     from torch.distributed.fsdp import fully_shard
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    config = _small(family)
+    config = {**_small(family), "num_key_value_heads": 2}  # several defaults don't divide 4 heads, and cannot run
     if flipped:
         config["tie_word_embeddings"] = family in {
             "llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "gpt_neox"

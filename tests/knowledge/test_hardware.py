@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -72,7 +73,8 @@ def test_totals_that_nvidia_smi_reports(name, total):
         ("H100 96GB", "NVIDIA H100 96GB HBM2e"), ("a100 40gb", "NVIDIA A100 40GB"), ("a100_80gb", "NVIDIA A100 80GB"),
         ("A100-PCIE-40GB", "NVIDIA A100 PCIe 40GB"), ("nvidia a100-sxm4-80gb", "NVIDIA A100 SXM4 80GB"),
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA A100 SXM4 40GB"), ("4090", "NVIDIA GeForce RTX 4090"),
-        ("rtx4090", "NVIDIA GeForce RTX 4090"), ("V100-32GB", "NVIDIA Tesla V100 32GB"), ("mi300x", "AMD Instinct MI300X"),
+        ("rtx4090", "NVIDIA GeForce RTX 4090"), ("V100-32GB", "NVIDIA Tesla V100 32GB"),
+        ("mi300x", "AMD Instinct MI300X"),
         ("AMD Instinct MI300X OAM", "AMD Instinct MI300X"), ("max 1550", "Intel Data Center GPU Max 1550"),
         ("Intel(R) Data Center GPU Max 1550", "Intel Data Center GPU Max 1550"), ("gb200 nvl72", "NVIDIA GB200"),
         ("NVIDIA H20", "NVIDIA H20 96GB"), ("NVIDIA H20-3e", "NVIDIA H20-3e 141GB"),
@@ -93,7 +95,8 @@ def test_a_name_with_several_memories_is_not_decided(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "", " ", "warp drive", "80gb", "gpu", "a100x", "3090 ti", "Quadro RTX 6000", "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "", " ", "warp drive", "80gb", "gpu", "a100x", "3090 ti", "Quadro RTX 6000",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
         "NVIDIA GeForce RTX 4090 ...", "NVIDIA GeForce RTX 2080 ...", "x" * 10_000, "...", "\x00",
     ],
 )  # fmt: skip
@@ -138,7 +141,7 @@ def test_the_limit_is_the_largest_total_known():
 
 
 def test_vendor_memory_and_reported_totals_agree():
-    """No typing slip: a reported total is within 8 % below the vendor's figure read as GiB, and never above it by 3 %."""
+    """No typing slip: a reported total is at most 12 % below the vendor's figure read as GiB, or 3 % above it."""
     for gpu in ROWS:
         for total in gpu.reported_mib:
             if gpu.memory:
@@ -166,23 +169,28 @@ def test_bf16_is_what_pytorch_answers_without_emulation(monkeypatch):
 
 @pytest.mark.torch
 def test_fp8_is_what_pytorchs_own_tests_assume(monkeypatch):
+    """evaluate_platform_supports_fp8 by itself: its module needs packages that only PyTorch's own suite installs."""
     import torch
-    from torch.testing._internal import common_cuda
 
+    path = Path(torch.__file__).parent / "testing" / "_internal" / "common_cuda.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    name = "evaluate_platform_supports_fp8"
+    tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    scope = {"torch": torch, "ROCM_VERSION": (7, 0)}
+    exec(compile(tree, str(path), "exec"), scope)  # noqa: S102 - PyTorch's function, no input of anybody
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(common_cuda, "ROCM_VERSION", (7, 0), raising=False)
     for gpu in ROWS:
         if gpu.device == "xpu":
             continue
         monkeypatch.setattr(torch.version, "hip", "7.0" if gpu.device == "rocm" else None)
         if gpu.device == "cuda":
             capability = tuple(map(int, gpu.capability.split(".")))
-            monkeypatch.setattr(common_cuda, "SM90OrLater", capability >= (9, 0), raising=False)
+            scope["SM90OrLater"] = capability >= (9, 0)
             monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
         else:
             properties = SimpleNamespace(gcnArchName=f"{gpu.capability}:sramecc+:xnack-")
             monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, properties=properties: properties)
-        assert gpu.fp8 == common_cuda.evaluate_platform_supports_fp8(), gpu.id
+        assert gpu.fp8 == scope[name](), gpu.id
 
 
 def test_bf16_of_volta_and_turing_is_not_native():
@@ -242,8 +250,10 @@ def test_any_text_is_a_size_or_refused(text):
     [
         ("h100", "80GB", {"h100-sxm-80gb", "h100-pcie-80gb"}), ("h100", "94GB", {"h100-nvl-94gb", "h100-sxm-94gb"}),
         ("h100", "96GB", {"h100-96gb"}), ("a100", "81251MiB", {"a100-sxm4-80gb", "a100-pcie-80gb"}),
-        ("NVIDIA A100-SXM...", "40536 MiB", {"a100-sxm4-40gb"}), ("v100", "32510MiB", {"v100-pcie-32gb", "v100-sxm2-32gb"}),
-        ("mi250x", "64GB", {"mi250x"}), ("mi250x", "128GB", {"mi250x"}), ("h100", "24GB", set()), ("h100", "40GB", set()),
+        ("NVIDIA A100-SXM...", "40536 MiB", {"a100-sxm4-40gb"}),
+        ("v100", "32510MiB", {"v100-pcie-32gb", "v100-sxm2-32gb"}),
+        ("mi250x", "64GB", {"mi250x"}), ("mi250x", "128GB", {"mi250x"}), ("h100", "24GB", set()),
+        ("h100", "40GB", set()),
     ],
 )  # fmt: skip
 def test_a_stated_size_narrows_the_product(name, size, ids):
@@ -254,8 +264,10 @@ def test_a_stated_size_narrows_the_product(name, size, ids):
 @pytest.mark.parametrize(
     ("name", "size", "profiles"),
     [
-        ("h100", "24GB", {"1g.24gb", "2g.24gb"}), ("h100 80gb", "24GB", set()), ("h100 80gb", "40448MiB", {"3g.40gb", "4g.40gb"}),
-        ("h100 80gb", "9984MiB", {"1g.10gb"}), ("h200", "33280MiB", {"1g.35gb", "2g.35gb"}), ("h200", "16384MiB", {"1g.18gb"}),
+        ("h100", "24GB", {"1g.24gb", "2g.24gb"}), ("h100 80gb", "24GB", set()),
+        ("h100 80gb", "40448MiB", {"3g.40gb", "4g.40gb"}),
+        ("h100 80gb", "9984MiB", {"1g.10gb"}), ("h200", "33280MiB", {"1g.35gb", "2g.35gb"}),
+        ("h200", "16384MiB", {"1g.18gb"}),
         ("a100 40gb", "5GB", {"1g.5gb"}), ("a100 80gb", "80GB", set()), ("l4", "12GB", set()),
     ],
 )  # fmt: skip
@@ -273,7 +285,8 @@ def test_a_total_in_mib_is_exact():
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("NVLink", "nvlink"), ("nvlink4", "nvlink"), ("NV18", "nvlink"), ("NVSwitch", "nvswitch"), ("pcie gen5 x16", "pcie"),
+        ("NVLink", "nvlink"), ("nvlink4", "nvlink"), ("NV18", "nvlink"), ("NVSwitch", "nvswitch"),
+        ("pcie gen5 x16", "pcie"),
         ("PCI-Express", "pcie"), ("PHB", "pcie"), ("xGMI", "xgmi"), ("Infinity Fabric", "xgmi"), ("Xe Link", "xelink"),
         ("none", "none"),
     ],
@@ -324,7 +337,8 @@ def test_counts_that_agree(given_, counts):
 @pytest.mark.parametrize(
     ("given_", "words"),
     [
-        ((17, 2, None), "16 or 18"), ((1, 2, None), "2 GPUs"), ((16, 2, 4), "8 GPUs, not 16"), ((10, None, 4), "whole number"),
+        ((17, 2, None), "16 or 18"), ((1, 2, None), "2 GPUs"), ((16, 2, 4), "8 GPUs, not 16"),
+        ((10, None, 4), "whole number"),
         ((0, None, None), "between 1"), ((-8, 2, None), "between 1"), ((8, 0, None), "between 1"),
         ((1 << 40, None, None), "between 1"), ((True, None, None), "between 1"),
     ],

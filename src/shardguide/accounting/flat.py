@@ -1,13 +1,13 @@
 """FSDP1: every wrapped module's parameters flattened into one, padded, and cut into equal shards.
 
 Source: ``torch.distributed.fsdp._flat_param.FlatParamHandle``. With ``use_orig_params=True`` each parameter starts at a
-multiple of 16 bytes in the compute dtype (``_get_aligned_numel``) and the whole is padded to a multiple of W; without it the
-flat tensor is cut by torch.chunk and its last shards are padded. Either way each rank stores ceil(total / W) elements. What
-it owns are the elements of the model's parameters among them.
+multiple of 16 bytes in the compute dtype (``_get_aligned_numel``) and the whole is padded to a multiple of W; without
+it the flat tensor is cut by torch.chunk and its last shards are padded. Either way each rank stores ceil(total / W)
+elements. What it owns are the elements of the model's parameters among them.
 
-Optimizer state follows what the optimizer is given: with ``use_orig_params=True`` the part of each parameter that lies in
-this rank's shard (a parameter with none has no gradient there and gets no state), without it the flat shard, padding
-included.
+Optimizer state follows what the optimizer is given: with ``use_orig_params=True`` the part of each parameter that lies
+in this rank's shard (a parameter with none has no gradient there and gets no state), without it the flat shard,
+padding included.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Flat(NamedTuple):
 def flat_per_rank(request: Request, roles: tuple[str, ...] = ("block",)) -> tuple[RankRun, ...]:
     """What every rank holds under FullyShardedDataParallel; () when only the size is known.
 
-    Wrapped are the units whose role is in ``roles``, module by module, as transformer_auto_wrap_policy does with the block
-    classes, and the root, which flattens the rest. FULL_SHARD and SHARD_GRAD_OP hold the same; with a replicate size above
-    1 the layout is HYBRID_SHARD's.
+    Wrapped are the units whose role is in ``roles``, module by module, as transformer_auto_wrap_policy does with the
+    block classes, and the root, which flattens the rest. FULL_SHARD and SHARD_GRAD_OP hold the same; with a replicate
+    size above 1 the layout is HYBRID_SHARD's.
 
     Raises UnusableInput where FSDP1 refuses: mixed or unknown dtypes in a flat parameter, integers, and frozen next to
     trainable parameters without use_orig_params.
@@ -184,7 +184,10 @@ def _values(request: Request, survey: Survey, flats: dict[Flat, int], shard: int
     if found is None:
         return owned, stored, parameter_bytes, gradient_bytes, None, None, buffers, None, None
     scalar_bytes = scalars * optimizers.SCALAR_BYTES
-    total = parameter_bytes + gradient_bytes + state + scalar_bytes + buffers
-    on_device = optimizers.scalars_on_device(request.optimizer, request.hyper)
-    host = 0 if on_device else scalar_bytes
-    return owned, stored, parameter_bytes, gradient_bytes, state, scalar_bytes, buffers, total - host, host
+    device: int | None = None
+    host: int | None = None
+    if not request.offload:  # where FSDP1's CPUOffload leaves ignored parameters and gradients is not worked out
+        on_device = optimizers.scalars_on_device(request.optimizer, request.hyper)
+        host = 0 if on_device else scalar_bytes
+        device = parameter_bytes + gradient_bytes + state + scalar_bytes + buffers - host
+    return owned, stored, parameter_bytes, gradient_bytes, state, scalar_bytes, buffers, device, host

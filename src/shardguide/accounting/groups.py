@@ -2,8 +2,9 @@
 
 Sources (PyTorch 2.13): ``_fsdp_collectives.foreach_all_gather`` allocates one output for the group,
 W x (padded shard elements) in the compute dtype, as bytes where dtypes are mixed, and uses this rank's part of it as
-input; ``foreach_all_gather_copy_out`` copies it into the unsharded parameters, padded alike; ``foreach_reduce`` allocates
-an input of W x (padded shard elements of the trainable parameters) in the reduce dtype and an output of 1/W of it.
+input; ``foreach_all_gather_copy_out`` copies it into the unsharded parameters, padded alike; ``foreach_reduce``
+allocates an input of W x (padded shard elements of the trainable parameters) in the reduce dtype and an output of 1/W
+of it.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def members(model: Model) -> list[Members]:
 def split_ties(model: Model) -> tuple[tuple[str, str], ...]:
     """Tied parameters whose modules fall into different groups, as pairs of names.
 
-    From 2.12 on the first forward refuses them (ValueError, ``FSDPState._validate_no_duplicate_params``); before, they were
-    silently no longer tied. Either way the counts here, which take a tied parameter once, do not hold for them.
+    From 2.12 on the first forward refuses them (ValueError, ``FSDPState._validate_no_duplicate_params``); before, they
+    were silently no longer tied. Either way the counts here, which take a tied parameter once, do not hold for them.
     """
     owner: dict[str, int] = {}
     for number, unit in enumerate(model.units):

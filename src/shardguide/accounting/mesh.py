@@ -1,7 +1,7 @@
 """The layout of ranks: which shard, replica and tensor-parallel slice each global rank holds.
 
-Source: ``torch.distributed.device_mesh.init_device_mesh(device_type, (replicate, shard, tp))`` lays ranks out row by row,
-so the last dimension (tensor parallel) changes fastest.
+Source: ``torch.distributed.device_mesh.init_device_mesh(device_type, (replicate, shard, tp))`` lays ranks out row by
+row, so the last dimension (tensor parallel) changes fastest.
 """
 
 from __future__ import annotations

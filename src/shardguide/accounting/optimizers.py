@@ -1,8 +1,8 @@
 """The state that each optimizer keeps per parameter, and which optimizers it is known for.
 
-Sources: the ``_init_group`` of each class in ``torch/optim``; that of 2.13.0 by stepping the real optimizer on parameters
-sharded by the real ``fully_shard``, that of the other releases by comparing the source (2.4 to 2.15 create the same
-tensors; before 2.4 RMSprop, Adadelta and Rprop count their steps in a Python integer).
+Sources: the ``_init_group`` of each class in ``torch/optim``; that of 2.13.0 by stepping the real optimizer on
+parameters sharded by the real ``fully_shard``, that of the other releases by comparing the source (2.4 to 2.15 create
+the same tensors; before 2.4 RMSprop, Adadelta and Rprop count their steps in a Python integer).
 """
 
 from __future__ import annotations
@@ -39,12 +39,17 @@ _CLASSES = {
     "adafactor": "Adafactor",
 }  # fmt: skip
 
+_EIGHT_BIT = (
+    "8-bit Adam comes from torchao or bitsandbytes, and which shards they quantise depends on the library, its version "
+    "and the local size (torchao keeps a local shard of under 4096 elements, or not a multiple of 256, unquantised)"
+)
+
 # Optimizers outside torch.optim, or whose state does not go parameter by parameter.
 _UNKNOWN = {
     "lbfgs": "torch.optim.LBFGS keeps a history of flattened steps that grows as it runs",
     "sparseadam": "torch.optim.SparseAdam takes sparse gradients only, which fully_shard does not produce",
-    "adamw8bit": "8-bit AdamW belongs to torchao or bitsandbytes, whose block-wise state is not reproduced here",
-    "adam8bit": "8-bit Adam belongs to torchao or bitsandbytes, whose block-wise state is not reproduced here",
+    "adamw8bit": _EIGHT_BIT,
+    "adam8bit": _EIGHT_BIT,
     "lion": "torch.optim has no Lion; the state depends on the implementation used",
 }
 
@@ -148,7 +153,7 @@ def support(request: Request, survey: Survey | None = None) -> Support:
         if companion and _goes_to_other(kind):
             continue
         if len(kind.shape) != 2:
-            text = f"Muon takes 2-D parameters only, and {kind.name} is none: give it a companion, such as AdamW, for the rest."
+            text = f"Muon takes 2-D parameters only, not {kind.name}: give the rest to a companion such as AdamW."
             return Support(REFUSED, text, _MUON_2D_ERROR.format(list(kind.shape)), first.source)
         if request.strategy in SHARDED and not kind.ignored and kind.tp_dim >= 0:
             return Support(OPEN, "Muon with tensor parallelism was not run.", "", first.source)

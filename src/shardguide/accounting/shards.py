@@ -1,10 +1,10 @@
 """Per-parameter sharding of fully_shard (FSDP2), counted for every rank without looping over ranks.
 
-Source: ``torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam._init_sharded_param``. A parameter of extent d on its
-shard dim is cut by torch.chunk into pieces of c = ceil(d / W); the last non-empty piece may be shorter, the ranks after it
-own nothing. Every rank's storage is padded to the first piece's size, and so is the flat reduce-scatter output that the
-sharded gradients are views of (``_fsdp_collectives.foreach_reduce``). Optimizers create their state from the sharded
-parameter, which is not padded.
+Source: ``torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam._init_sharded_param``. A parameter of extent d on
+its shard dim is cut by torch.chunk into pieces of c = ceil(d / W); the last non-empty piece may be shorter, the ranks
+after it own nothing. Every rank's storage is padded to the first piece's size, and so is the flat reduce-scatter
+output that the sharded gradients are views of (``_fsdp_collectives.foreach_reduce``). Optimizers create their state
+from the sharded parameter, which is not padded.
 
 What a rank owns changes with its shard index at d // c and one after, so a few evaluations describe any world.
 """
@@ -197,7 +197,7 @@ def _values(request: Request, pieces: list[Piece], shard: int, common: _Common) 
             gradients = gradients + piece.times * owned * size if size else None
         if state is not None:
             found = optimizers.state_elements(kind, piece.local, owned, request)
-            if found is None or not size and found[0]:
+            if found is None or (not size and found[0]):
                 state = None
             else:
                 state += piece.times * found[0] * size
@@ -231,8 +231,8 @@ def _values(request: Request, pieces: list[Piece], shard: int, common: _Common) 
 def lives(request: Request) -> dict[str, str]:
     """Where each field of RankRun lies: "device" or "host".
 
-    With CPUOffloadPolicy the parameters, gradients and optimizer state of everything that fully_shard manages are in host
-    memory; ignored parameters and buffers are not. ``device_bytes`` and ``host_bytes`` of each run count them so.
+    With CPUOffloadPolicy the parameters, gradients and optimizer state of everything that fully_shard manages are in
+    host memory; ignored parameters and buffers are not. ``device_bytes`` and ``host_bytes`` of each run count them so.
     """
     managed = "host" if request.offload and request.strategy in SHARDED else "device"
     scalars = "device" if optimizers.scalars_on_device(request.optimizer, request.hyper) else "host"
@@ -278,7 +278,7 @@ def lower_bounds(request: Request) -> tuple[Fact, ...]:
             facts.append(
                 Fact(
                     "accounting.optimizer_bytes_at_least", least * size * found.tensors, "bytes",
-                    f"lower bound for the fullest rank: {text.removeprefix('lower bound: ')} x {found.tensors} state tensors",
+                    f"{text} x {found.tensors} state tensors, on the fullest rank",
                 )
             )  # fmt: skip
     return tuple(facts)

@@ -1,4 +1,4 @@
-"""The parameters of a model sorted into kinds that shard alike, so that everything else counts kinds, not parameters."""
+"""A model's parameters sorted into kinds that shard alike, so that everything else counts kinds, not parameters."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def kept_dtype(own: str, param_dtype: str) -> str:
 def take(request: Request) -> Survey:
     """Sort the model's parameters into kinds.
 
-    Raises UnusableInput where ``fully_shard`` itself would refuse: scalar parameters (ValueError), a dim above 0 that the
-    shard size does not divide (NotImplementedError), a placement that is no dim of its tensor (AssertionError).
+    Raises UnusableInput where ``fully_shard`` itself would refuse: scalar parameters (ValueError), a dim above 0 that
+    the shard size does not divide (NotImplementedError), a placement that is no dim of its tensor (AssertionError).
     """
     model, layout, strategy, param_dtype, mp_param_dtype = request[:5]
     if strategy not in STRATEGIES:

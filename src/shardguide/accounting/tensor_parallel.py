@@ -16,7 +16,7 @@ from shardguide.guidance.errors import UnusableInput
 _REPLICATED = frozenset(
     {
         "replicate", "replicated", "replicated_with_grad_allreduce", "mla_kv_a_proj", "all_reduce", "moe_tp_experts",
-        "moe_identity_expert", "sequence_parallel", "local_params", "gather", "ep_router", "ep_dispatch_experts", "local",
+        "moe_identity_expert", "sequence_parallel", "local_params", "gather", "ep_router", "ep_dispatch_experts",
     }
 )  # fmt: skip
 _COLWISE = frozenset({"colwise", "colwise_rep", "colwise_gather_output", "local_colwise"})

@@ -1,4 +1,4 @@
-"""What training adds for a while to the states of per_rank: buffers of the collectives, and what each choice keeps longer.
+"""What training adds for a while to the states: buffers of the collectives, and what each choice keeps longer.
 
 All values are device bytes on each rank (TP rank 0), of tensors that PyTorch holds references to: neither allocator
 rounding, nor activations, nor what a collective's library allocates for itself. Every rule was read in PyTorch 2.13's
@@ -7,6 +7,7 @@ source, at the object named in SOURCES, and run there; ``tests/accounting/test_t
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from shardguide.guidance.record import Fact
@@ -16,29 +17,33 @@ from .records import SHARDED, Request, release_minor
 from .shards import Piece, cut
 from .survey import Survey, take
 
-_COLLECTIVES = "torch.distributed.fsdp._fully_shard._fsdp_collectives"
-_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
-_PARAM = "torch.distributed.fsdp._fully_shard._fsdp_param"
-_STATE = "torch.distributed.fsdp._fully_shard._fsdp_state"
+_PACKAGE = "torch.distributed.fsdp._fully_shard."
+_COLLECTIVES = f"{_PACKAGE}_fsdp_collectives"
+_GROUP = f"{_PACKAGE}_fsdp_param_group.FSDPParamGroup"
+_PARAM = f"{_PACKAGE}_fsdp_param.FSDPParam"
+_STATE = f"{_PACKAGE}_fsdp_state.FSDPState"
 
 # Fact id -> (dotted object, words of its source that say so); a test finds them again in PyTorch 2.13.0.
 SOURCES: dict[str, tuple[str, str]] = {
-    "transient.unsharded_group": (f"{_PARAM}.FSDPParam.init_all_gather_outputs", "torch.Size([numel * world_size])"),
-    "transient.unsharded_root": (f"{_STATE}.FSDPState._lazy_init", "For the root, do not reshard after forward"),
-    "transient.all_gather_outputs": (f"{_GROUP}.FSDPParamGroup.wait_for_unshard", "free the all-gather result"),
-    "transient.all_gather_prefetched": (f"{_GROUP}.FSDPParamGroup._backward_prefetch", "post_forward_order[curr_index - 1]"),
-    "transient.all_gather_copy_in": (f"{_COLLECTIVES}._get_param_all_gather_inputs", "flat_foreach_copy_input = torch.empty("),
+    "transient.unsharded_group": (f"{_PARAM}.init_all_gather_outputs", "torch.Size([numel * world_size])"),
+    "transient.unsharded_root": (f"{_STATE}._lazy_init", "For the root, do not reshard after forward"),
+    "transient.all_gather_outputs": (f"{_GROUP}.wait_for_unshard", "free the all-gather result"),
+    "transient.all_gather_prefetched": (f"{_GROUP}._backward_prefetch", "post_forward_order[curr_index - 1]"),
+    "transient.all_gather_copy_in": (f"{_COLLECTIVES}._get_param_all_gather_inputs", "flat_foreach_copy_input ="),
     "transient.shard_dim_copies": (f"{_COLLECTIVES}.foreach_all_gather_copy_out", "torch.empty_like(t)"),
-    "transient.unsharded_gradients": (f"{_GROUP}.FSDPParamGroup.post_backward", "unsharded_grads.append("),
+    "transient.unsharded_gradients": (f"{_GROUP}.post_backward", "unsharded_grads.append("),
     "transient.reduce_scatter_input": (f"{_COLLECTIVES}.foreach_reduce", "(reduce_scatter_input_numel,)"),
     "transient.reduce_scatter_output": (f"{_COLLECTIVES}.foreach_reduce", "(reduce_scatter_output_numel,)"),
-    "transient.hsdp_retained": (f"{_GROUP}.FSDPParamGroup.post_backward", "self._all_reduce_state = AllReduceState("),
+    "transient.hsdp_retained": (f"{_GROUP}.post_backward", "self._all_reduce_state = AllReduceState("),
     "transient.hsdp_partial": (f"{_COLLECTIVES}.foreach_reduce", "partial_reduce_output = reduce_output"),
-    "transient.unsharded_model": (f"{_GROUP}.FSDPParamGroup.reshard", "if not self._reshard_after_forward:"),
-    "transient.resharded_to_int": (f"{_PARAM}.FSDPParam.to_sharded_post_forward", "clone to be able to free all-gather output"),
-    "transient.accumulated_gradients": (f"{_PARAM}.FSDPParam.to_accumulated_grad_if_needed", "unsharded_grad.to(self.reduce_dtype)"),
-    "transient.ddp_buckets": ("torch.nn.parallel.DistributedDataParallel", "saved memory size will be equal to the total gradients"),
-}  # fmt: skip
+    "transient.unsharded_model": (f"{_GROUP}.reshard", "if not self._reshard_after_forward:"),
+    "transient.resharded_to_int": (f"{_PARAM}.to_sharded_post_forward", "clone to be able to free all-gather output"),
+    "transient.accumulated_gradients": (f"{_PARAM}.to_accumulated_grad_if_needed", "unsharded_grad.to("),
+    "transient.ddp_buckets": (
+        "torch.nn.parallel.DistributedDataParallel",
+        "saved memory size will be equal to the total gradients",
+    ),
+}
 
 
 class _Sizes(NamedTuple):
@@ -105,7 +110,7 @@ def transients(request: Request, survey: Survey | None = None) -> tuple[Fact, ..
             "the root group's parameters stay unsharded from its forward to its backward",
         )
     if ways > 1:
-        pairs = [a.gathered + b.gathered for a, b in zip(order, order[1:], strict=False)]
+        pairs = [a.gathered + b.gathered for a, b in pairwise(order)]
         add(
             "all_gather_outputs", max(pairs or [order[0].gathered]),
             "forward: a group's all-gather output stays until the next group's has arrived; "
@@ -120,8 +125,8 @@ def transients(request: Request, survey: Survey | None = None) -> tuple[Fact, ..
             )
         add(
             "all_gather_copy_in", max(g.copy_in for g in order),
-            "padded shard elements x bytes in the compute dtype, of the parameters that are cast (with offload: of all, "
-            "copied to the device); 0 where they are gathered as they are",
+            "padded shard elements x bytes in the compute dtype, of the parameters that are cast (with offload: of "
+            "all, copied to the device); 0 where they are gathered as they are",
         )  # fmt: skip
         if any(g.dim_copies for g in order):
             add(
@@ -157,7 +162,8 @@ def transients(request: Request, survey: Survey | None = None) -> tuple[Fact, ..
         )  # fmt: skip
     add(
         "accumulated_gradients", sum(g.accumulated for g in order),
-        "accumulating with set_requires_gradient_sync(False): unsharded gradients of the whole model, elements x bytes in "
+        "accumulating with set_requires_gradient_sync(False): unsharded gradients of the whole model, elements x "
+        "bytes in "
         + ("reduce_dtype, else the parameter's dtype" if minor >= (2, 15) else "reduce_dtype, else the compute dtype"),
     )  # fmt: skip
     return tuple(facts)

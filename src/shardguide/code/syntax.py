@@ -300,7 +300,7 @@ class Evaluator:
         elif isinstance(literal, ast.Call) and isinstance(literal.func, ast.Name) and literal.func.id == "dict":
             found = dict(self.arguments(literal, "dict", depth + 1))
         else:
-            found["**"] = self.names.unknown(node)
+            return [("**", self.names.unknown(node))]
         for key, value in later:
             # Whether a later item assignment is reached depends on the run when it stands under a condition.
             certain = not self._conditional(value)

@@ -148,4 +148,4 @@ class Guidance(NamedTuple):
     done: tuple[str, ...] = ()
     not_done: tuple[str, ...] = ()
     approval: Approval = Approval("draft", "")
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = {}  # noqa: RUF012 - never changed in place

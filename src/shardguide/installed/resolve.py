@@ -148,7 +148,7 @@ class Resolver:
             for node in nodes:
                 if isinstance(node, ast.ClassDef):
                     inner += members(node).get(names[1], [])
-                    bases += [ast.unparse(base) for base in node.bases]
+                    bases += parents(node)
             if inner:
                 found = self._member(module, inner, names[1:], depth)
                 return found._replace(name=f"{names[0]}.{found.name}") if found else None
@@ -163,6 +163,11 @@ class Resolver:
             if alias is not None and alias.nodes:
                 return alias
         return Found(module.name, module.file, names[0], tuple(nodes))
+
+
+def parents(node: ast.ClassDef) -> list[str]:
+    """Base classes and metaclass as written: where attributes of the class may come from."""
+    return [ast.unparse(base) for base in node.bases] + [ast.unparse(item.value) for item in node.keywords if item.arg == "metaclass"]
 
 
 def members(node: ast.ClassDef) -> dict[str, list[Node]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from shardguide.installed.resolve import Found, Module, Resolver, members
+from shardguide.installed.resolve import Found, Module, Resolver, members, parents
 
 Parameter = tuple[str, str | None]  # name (with its stars; "/" and "*" stand alone), default as source text
 
@@ -63,8 +63,8 @@ def methods(resolver: Resolver, found: Found, depth: int = DEPTH) -> list[str]:
         if not isinstance(node, ast.ClassDef) or module is None:
             continue
         names |= dict.fromkeys(name for name in members(node) if not name.startswith("_"))
-        for base in node.bases:
-            parent = resolver.find(f"{module.name}.{ast.unparse(base)}") if depth else None
+        for base in parents(node):
+            parent = resolver.find(f"{module.name}.{base}") if depth else None
             if parent is not None and parent.module.startswith(("torch.distributed", "torch.optim", "torch.amp", "torch.cuda")):
                 names |= dict.fromkeys(methods(resolver, parent, depth - 1))
     return list(names)

@@ -25,7 +25,7 @@ def known() -> tuple[str, ...]:
 def minor(version: str) -> str:
     """``"2.13.0+cu126"`` -> ``"2.13"``; "" where it is no version. Says nothing about whether it exists."""
     parts = version.strip().removeprefix("v").split("+")[0].split(".")
-    if len(parts) < 2 or not parts[0].isdigit() or not parts[1].isdigit():
+    if not version.isascii() or len(parts) < 2 or not parts[0].isdigit() or not parts[1].isdigit():
         return ""
     return f"{int(parts[0])}.{int(parts[1])}"
 

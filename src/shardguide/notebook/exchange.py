@@ -106,12 +106,12 @@ def add(connection: Connection, rows: Rows) -> dict[str, int]:
         elif table == "guidance":
             connection.executemany(f"INSERT OR IGNORE INTO guidance ({names}) VALUES ({marks})", rows[table])
         else:
-            same = " AND ".join(f"{column} = ?{number}" for number, column in enumerate(columns, 1))
-            values = ", ".join(f"?{number}" for number in range(1, len(columns) + 1))
+            same = " AND ".join(f"{column} = ?" for column in columns)
+            owner = columns.index("guidance")
             connection.executemany(
-                f"INSERT INTO {table} ({names}) SELECT {values} WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE {same})"
-                f" AND EXISTS (SELECT 1 FROM guidance WHERE id = ?{columns.index('guidance') + 1})",
-                rows[table],
+                f"INSERT INTO {table} ({names}) SELECT {marks} WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE {same})"
+                " AND EXISTS (SELECT 1 FROM guidance WHERE id = ?)",
+                [(*row, *row, row[owner]) for row in rows[table]],
             )
         added[table] = connection.total_changes - before
     return added

@@ -25,6 +25,7 @@ _LABEL = re.compile(rf"(?:^|(?<=\s))(?:({'|'.join(_LABELS)})\s*:|^(OS|CPU)\s*:)"
 _GPU = re.compile(r"\bGPU (\d{1,4}):")
 _MIG = re.compile(r"MIG (\S+)\s+Device\s+(\d+):")
 _XPU = re.compile(r"\[(\d+)\] _XpuDeviceProperties\(name='([^'\n]*)'(?:[^\n]*?total_memory=(\d+)MB)?")
+_YES = ("True", "Yes")  # pretty_str writes Yes for a boolean, and leaves text as it is
 _NOTHING = {"", "n/a", "none", "no cuda", "could not collect", "unknown"}
 
 
@@ -62,8 +63,8 @@ def read(text: str, where: str) -> HardwareEvidence:
     available = None
     for label in ("Is CUDA available", "Is XPU available"):
         seen = first(label)
-        if seen and (available is None or seen.value == "True"):
-            available = Seen(seen.value == "True", seen.line)
+        if seen and (available is None or seen.value in _YES):
+            available = Seen(seen.value in _YES, seen.line)
     if build and build.value == "cpu" and gpus:
         notes.append("the PyTorch that made the report is a CPU build, although the host has GPUs")
     return HardwareEvidence(

@@ -72,7 +72,8 @@ def read_measured(path: str) -> Measured:
     bandwidth = read_nccl_tests(text, where) if looks_like(text) else ()
     if bandwidth:
         return Measured(where, ("bandwidth",), "", (), bandwidth, ())
-    if text.lstrip()[:1] in ("{", "["):
+    start = text[:200].lstrip()
+    if start[:1] == "{" or (start[:1] == "[" and start[1:].lstrip()[:1] in ("{", "[", "]")):  # "[rank0] …" is a log
         return _from_json(parse_json(text, where, values=VALUES), where)
     steps = read_table(text, where) or read_lines(text, where)
     if steps:

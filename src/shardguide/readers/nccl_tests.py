@@ -29,7 +29,7 @@ _BOUNDS = re.compile(r"\bOut of bounds values\s*:\s*([0-9]{1,18})")
 _NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?(?:e[+-]?[0-9]{1,3})?", re.ASCII)
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # The header of every version since 2022, for rows that were pasted without it.
-_USUAL = "redop root time algbw busbw #wrong time algbw busbw #wrong"
+_USUAL = "redop root time algbw busbw wrong time algbw busbw wrong"
 
 
 class Timing(NamedTuple):
@@ -105,8 +105,8 @@ def _row(match: re.Match[str], columns: list[str], line: int) -> Row | None:
             redop = token
         elif column in ("time", "cputime"):
             halves.append({"time": token})
-        elif halves and column in ("algbw", "busbw", "#wrong", "error"):
-            halves[-1]["wrong" if column in ("#wrong", "error") else column] = token
+        elif halves and column in ("algbw", "busbw", "wrong", "error"):
+            halves[-1]["wrong" if column == "error" else column] = token
     found: list[Timing] = []
     for values in halves:
         time, algbw, busbw = (values.get(key, "") for key in ("time", "algbw", "busbw"))
@@ -186,7 +186,7 @@ def read_nccl_tests(text: str, where: str) -> tuple[BandwidthTest, ...]:
         if header:
             if run.rows and run.average:
                 close()
-            columns = header[1].replace("# wrong", "#wrong").split()
+            columns = header[1].replace("#", "").split()
             if columns and columns[-1] == "timestamp":
                 columns[-1:] = ["timestamp", "timestamp"]  # a date and a time of day
             continue

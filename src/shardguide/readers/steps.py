@@ -73,8 +73,8 @@ def read_table(text: str, where: str) -> tuple[Step, ...]:
     separator = next((s for s in ("\t", ",", ";") if s in rows[start]), None)
     headings = [cell.strip().strip('"') for cell in (rows[start].split(separator) if separator else [rows[start]])]
     timed = [(i, unit) for i, heading in enumerate(headings) for is_time, unit in [_unit_of(heading)] if is_time]
-    if not timed or any(re.fullmatch(_NUMBER, heading) for heading in headings):
-        return ()
+    if not timed or any(len(heading) > 40 or re.search("[0-9]", heading) for heading in headings):
+        return ()  # a sentence or values, not headings
     column, unit = next(((i, u) for i, u in timed if u), timed[0])
     if not unit:
         raise UnusableInput(

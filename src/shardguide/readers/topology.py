@@ -71,6 +71,10 @@ def read(text: str, where: str) -> HardwareEvidence:
     if any(name not in rows for name in gpu_columns):
         notes.append("rows of the matrix are missing: the output seems to be cut off")
     between = [path for path in paths if path.first.startswith("GPU") and path.second.startswith("GPU")]
+    if len(gpu_columns) > 1 and not between:
+        raise UnusableInput(
+            f"{where}: the rows of this nvidia-smi topo -m are cut off or damaged; hand over all of it."
+        )
     intra, note = _intra(between)
     return HardwareEvidence(
         "topology",

@@ -12,7 +12,7 @@ from .gather import FileFact
 class Handed(NamedTuple):
     """What the files say."""
 
-    facts: dict[str, FileFact] = {}  # by field name
+    facts: dict[str, FileFact] = {}  # noqa: RUF012 - by field name, never changed in place
     questions: tuple[Question, ...] = ()  # where files contradict each other
     notes: tuple[str, ...] = ()
     measured: tuple[Any, ...] = ()  # readers.measured.Measured, one a file

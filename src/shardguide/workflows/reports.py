@@ -53,7 +53,9 @@ def _notes(merged: Merged) -> tuple[str, ...]:
     """Mixed GPUs and partitions, and a build that does not fit the device."""
     out = []
     if merged.mixed:
-        kinds = ", ".join(f"{count} × {name or 'GPU'}{f' with {mib} MiB' if mib else ''}" for name, mib, count in merged.models)
+        kinds = ", ".join(
+            f"{count} × {name or 'GPU'}{f' with {mib} MiB' if mib else ''}" for name, mib, count in merged.models
+        )
         out.append(
             f"The GPUs of a host differ ({kinds}): fully_shard gives every rank the same padded shards, so the plan holds the shards "
             "against the smallest."
@@ -62,5 +64,7 @@ def _notes(merged: Merged) -> tuple[str, ...]:
         out.append("MIG is on: each process sees one partition, and the plan holds the shards against the smallest.")
     build = merged.values.get("torch_build")
     if build and build.value == "cpu" and "gpu" in merged.values:
-        out.append(f"The installed PyTorch is a CPU build ({build.source.removeprefix('file:')}) on a host with GPUs: it cannot use them.")
+        out.append(
+            f"The installed PyTorch is a CPU build ({build.source.removeprefix('file:')}) on a host with GPUs: it cannot use them."
+        )
     return tuple(out)

@@ -30,14 +30,22 @@ class Cited(NamedTuple):
 
 def cite(decisions: list[Decision], release: Release) -> Cited:
     """Look every cited claim up for the release; what does not stand there is said, not shown as if it did."""
-    wanted = [claim for claim in dict.fromkeys(c for decision in decisions for c in decision.sources) if _about(claim, release)]
+    wanted = [
+        claim
+        for claim in dict.fromkeys(c for decision in decisions for c in decision.sources)
+        if _about(claim, release)
+    ]
     looked_up = claims(wanted, release)
     sources: dict[str, Source] = {}
     for claim in looked_up.values():
         for source in claim.sources:
             sources.setdefault(source.id, source)
     out = tuple(
-        decision._replace(sources=tuple(source.id for claim in decision.sources if claim in looked_up for source in looked_up[claim].sources))
+        decision._replace(
+            sources=tuple(
+                source.id for claim in decision.sources if claim in looked_up for source in looked_up[claim].sources
+            )
+        )
         for decision in decisions
     )
     missing = [claim for claim in looked_up.values() if claim.status == "not confirmed"]

@@ -61,12 +61,14 @@ def checked(name: str, value: str) -> str:
 def _view(record: dict[str, object]) -> list[Block]:
     if "forgotten" in record:
         gone = record["forgotten"]
-        return [Text(f"Forgotten: {', '.join(gone)}." if isinstance(gone, list) and gone else "There was nothing to forget.")]
+        return [
+            Text(
+                f"Forgotten: {', '.join(gone)}." if isinstance(gone, list) and gone else "There was nothing to forget."
+            )
+        ]
     answers = record["answers"]
     assert isinstance(answers, list)
     if not answers:
         return [Text("Nothing is remembered for this project yet.")]
-    rows = tuple(
-        (a["name"], f"{a['value']}  [{a['from']}, {a['since'][:10]}, {a['scope']}]", "") for a in answers
-    )
+    rows = tuple((a["name"], f"{a['value']}  [{a['from']}, {a['since'][:10]}, {a['scope']}]", "") for a in answers)
     return [Title("Remembered answers"), Pairs(rows)]

@@ -11,7 +11,11 @@ from shardguide.frontends.render.safe import one_line
 
 def may_ask(arguments: Namespace) -> bool:
     """Whether somebody is there to answer."""
-    return not (arguments.no_input or arguments.json or arguments.format == "json") and sys.stdin.isatty() and sys.stdout.isatty()
+    return (
+        not (arguments.no_input or arguments.json or arguments.format == "json")
+        and sys.stdin.isatty()
+        and sys.stdout.isatty()
+    )
 
 
 def ask(question: dict[str, Any]) -> str:

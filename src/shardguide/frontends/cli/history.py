@@ -36,8 +36,13 @@ def call(arguments: Namespace) -> int:
         sys.stdout.write(to_json(record))
         return 0
     rows = tuple(
-        (e["id"], e["workflow"], e["torch"] or "?", e["status"], e["state"], e["at"][:16].replace("T", " ")) for e in record["guidance"]
+        (e["id"], e["workflow"], e["torch"] or "?", e["status"], e["state"], e["at"][:16].replace("T", " "))
+        for e in record["guidance"]
     )
-    blocks = [Table(("id", "workflow", "torch", "status", "state", "last asked (UTC)"), rows)] if rows else [Text("No guidance yet in this project.")]
+    blocks = (
+        [Table(("id", "workflow", "torch", "status", "state", "last asked (UTC)"), rows)]
+        if rows
+        else [Text("No guidance yet in this project.")]
+    )
     output.page(blocks, arguments.format)
     return 0

@@ -17,6 +17,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
+        """Raise instead of printing and exiting."""
         raise UnusableInput(f"{message}; {self.prog} --help shows the options.")
 
 

@@ -41,14 +41,20 @@ def _table(block: Table) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(block.columns))]
     out = []
     for row in rows:
-        cells = [one_line(cell).ljust(w) if i == 0 else one_line(cell).rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
+        cells = [
+            one_line(cell).ljust(w) if i == 0 else one_line(cell).rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
         out.append(("  " + "  ".join(cells)).rstrip())
     return out
 
 
 def render(blocks: Iterable[Block], width: int = 0) -> str:
     """The page as text, ending with a newline."""
-    width = width or min(WIDTH, max(40, int(os.environ.get("COLUMNS", "") or WIDTH) if os.environ.get("COLUMNS", "").isdigit() else WIDTH))
+    width = width or min(
+        WIDTH,
+        max(40, int(os.environ.get("COLUMNS", "") or WIDTH) if os.environ.get("COLUMNS", "").isdigit() else WIDTH),
+    )
     out: list[str] = []
     for block in blocks:
         if isinstance(block, Title):

@@ -29,10 +29,12 @@ def _title(record: dict[str, Any]) -> str:
         return f"Plan, incomplete · {release}"
     nodes = f" on {shown['nodes']} nodes" if shown["nodes"] and shown["nodes"] > 1 else ""
     gpu = shown["gpu"] or (f"{shown['memory']}" if shown["memory"] else "GPU not known")
-    return f"Plan for {shown['model']}: {shown['parameters']:,} parameters on {shown['gpus']} × {gpu}{nodes} · {release}"
+    return (
+        f"Plan for {shown['model']}: {shown['parameters']:,} parameters on {shown['gpus']} × {gpu}{nodes} · {release}"
+    )
 
 
-def _known(record: dict[str, Any]) -> Text:
+def known(record: dict[str, Any]) -> Text:
     """What is taken as given, and from where, to be confirmed (W1.1)."""
     parts = []
     for name, answer in record["answers"].items():
@@ -43,19 +45,20 @@ def _known(record: dict[str, Any]) -> Text:
     return Text("Given: " + ", ".join(parts) + "." if parts else "Nothing is known about the hardware yet.")
 
 
+def reasons(decision: dict[str, Any], labels: dict[str, str], verbose: bool) -> list[Block]:
+    """Why a choice was taken and why not each other one."""
+    items = [*decision["because"], *(f"not {a['choice']}: {a['why_not']}" for a in decision["instead_of"])]
+    if verbose:
+        items.append(f"sources: {', '.join(decision['sources'])}")
+    return [Heading(f"Why: {labels.get(decision['id'], decision['id'])}"), Items(tuple(items))]
+
+
 def _decisions(record: dict[str, Any], verbose: bool) -> list[Block]:
     marks = {True: "open", False: ""}
     rows = tuple((LABELS.get(d["id"], d["id"]), d["choice"], marks[d["open"]]) for d in record["decisions"])
     out: list[Block] = [Heading("Decisions"), Pairs(rows)]
-    if not verbose:
-        sharding = record["decisions"][0]
-        out.append(Heading("Why this sharding"))
-        out.append(Items((*sharding["because"], *(f"not {a['choice']}: {a['why_not']}" for a in sharding["instead_of"]))))
-        return out
-    for decision in record["decisions"]:
-        out.append(Heading(f"Why: {LABELS.get(decision['id'], decision['id'])}"))
-        items = [*decision["because"], *(f"not {a['choice']}: {a['why_not']}" for a in decision["instead_of"])]
-        out.append(Items((*items, f"sources: {', '.join(decision['sources'])}")))
+    for decision in record["decisions"] if verbose else record["decisions"][:1]:
+        out.extend(reasons(decision, LABELS, verbose))
     return out
 
 
@@ -64,7 +67,11 @@ def _accounting(record: dict[str, Any], verbose: bool) -> list[Block]:
     runs = accounting.get("per_rank") or []
     if not runs:
         bounds = accounting.get("lower_bounds") or []
-        return [Heading("Arithmetic"), Items(tuple(f"{b['value']:,} {b['unit']}: {b['formula']}" for b in bounds))] if bounds else []
+        return (
+            [Heading("Arithmetic"), Items(tuple(f"{b['value']:,} {b['unit']}: {b['formula']}" for b in bounds))]
+            if bounds
+            else []
+        )
     columns = ("rank", "owns", "stores", "parameters", "gradients", "optimizer", "buffers")
     shown = runs if verbose or len(runs) <= RUNS_SHOWN else [*runs[: RUNS_SHOWN - 1], runs[-1]]
     rows = tuple(
@@ -79,7 +86,10 @@ def _accounting(record: dict[str, Any], verbose: bool) -> list[Block]:
         )
         for run in shown
     )
-    out: list[Block] = [Heading(f"Exact bytes per rank (as {accounting['implementation']} builds the model)"), Table(columns, rows)]
+    out: list[Block] = [
+        Heading(f"Exact bytes per rank (as {accounting['implementation']} builds the model)"),
+        Table(columns, rows),
+    ]
     if len(shown) < len(runs):
         out.append(Text(f"{len(runs) - len(shown)} more runs of ranks: --verbose"))
     groups = accounting.get("groups") or []
@@ -94,33 +104,48 @@ def _accounting(record: dict[str, Any], verbose: bool) -> list[Block]:
     if verbose:
         facts = [*(accounting.get("transients") or [])]
         out.append(Heading("What training holds for a while (exact, per rank)"))
-        out.append(Items(tuple(f"{f['id'].removeprefix('transient.')}: {f['value']:,} {f['unit']} = {f['formula']}" for f in facts)))
+        out.append(
+            Items(
+                tuple(
+                    f"{f['id'].removeprefix('transient.')}: {f['value']:,} {f['unit']} = {f['formula']}" for f in facts
+                )
+            )
+        )
     return out
 
 
-def _checks(record: dict[str, Any]) -> list[Block]:
+def checks(record: dict[str, Any]) -> list[Block]:
     checks = record["checks"]
     return [Heading("Checks"), Pairs(tuple((c["id"], c["evidence"], c["result"]) for c in checks))] if checks else []
 
 
-def _questions(record: dict[str, Any]) -> list[Block]:
+def questions(record: dict[str, Any]) -> list[Block]:
     if not record["questions"]:
         return []
     rows = tuple(
-        (q["id"].replace("_", "-"), f"{q['ask']} {q['why']}" + (f" ({', '.join(q['choices'])})" if q["choices"] else ""), "unknown")
+        (
+            q["id"].replace("_", "-"),
+            f"{q['ask']} {q['why']}" + (f" ({', '.join(q['choices'])})" if q["choices"] else ""),
+            "unknown",
+        )
         for q in record["questions"]
     )
     return [Heading("Still to answer (as --option VALUE)"), Pairs(rows)]
 
 
-def _snippets(record: dict[str, Any], verbose: bool) -> list[Block]:
+def snippets(record: dict[str, Any], verbose: bool) -> list[Block]:
     snippets = record["snippets"]
     if not snippets:
         return []
     if verbose:
         out: list[Block] = []
         for snippet in snippets:
-            out.extend([Heading(f"{snippet['title']} ({snippet['id']}; {_verified(snippet['verified'])})"), Code(snippet["language"], snippet["code"])])
+            out.extend(
+                [
+                    Heading(f"{snippet['title']} ({snippet['id']}; {_verified(snippet['verified'])})"),
+                    Code(snippet["language"], snippet["code"]),
+                ]
+            )
         return out
     rows = tuple((snippet["id"], f"{snippet['title']} ({_verified(snippet['verified'])})", "") for snippet in snippets)
     return [Heading("Code and launch files (--show ID prints one, --write DIR writes all)"), Pairs(rows)]
@@ -132,7 +157,7 @@ def _verified(verified: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _sources(record: dict[str, Any]) -> list[Block]:
+def sources(record: dict[str, Any]) -> list[Block]:
     items = []
     for source in record["sources"]:
         where = source["reopened"]
@@ -141,7 +166,7 @@ def _sources(record: dict[str, Any]) -> list[Block]:
     return [Heading("Sources"), Items(tuple(items))] if items else []
 
 
-def _end(record: dict[str, Any]) -> list[Block]:
+def end(record: dict[str, Any]) -> list[Block]:
     out: list[Block] = []
     if record["notes"]:
         out.extend([Heading("Note"), Items(tuple(record["notes"]))])
@@ -160,17 +185,17 @@ def _end(record: dict[str, Any]) -> list[Block]:
 
 def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     """The page for a plan's record."""
-    out: list[Block] = [Title(_title(record)), _known(record)]
+    out: list[Block] = [Title(_title(record)), known(record)]
     failed = [check for check in record["checks"] if check["result"] == "failed"]
     if failed:
         out.append(Pairs(tuple((c["id"], c["evidence"], c["result"]) for c in failed)))
-    out.extend(_questions(record))
+    out.extend(questions(record))
     if record["decisions"]:
         out.extend(_decisions(record, verbose))
     out.extend(_accounting(record, verbose))
-    out.extend(_checks(record))
-    out.extend(_snippets(record, verbose))
+    out.extend(checks(record))
+    out.extend(snippets(record, verbose))
     if verbose:
-        out.extend(_sources(record))
-    out.extend(_end(record))
+        out.extend(sources(record))
+    out.extend(end(record))
     return out

@@ -37,6 +37,7 @@ def build(config: Config, implementation: str) -> Model:
         implementation,
         config.integer("head_dim", default=hidden // heads),
         head_dim_stated=config.values.get("head_dim") is not None,
+        head_dim_null=config.is_null("head_dim"),
         partial=True,
         partial_name="rotary_pct",
         partial_default=0.25,

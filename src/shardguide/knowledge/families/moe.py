@@ -90,7 +90,7 @@ def norms(layer: Builder, hidden: int) -> None:
 def place(b: Builder, module: str, module_class: str, layer: Builder) -> None:
     """Add what ``layer`` holds under the name ``module``, as a unit of its own."""
     prefix = f"{module}."
-    b.parameters += [Parameter(prefix + parameter.name, parameter.shape) for parameter in layer.parameters]
+    b.parameters += [Parameter(prefix + parameter.name, *parameter[1:]) for parameter in layer.parameters]
     b.buffers += [Buffer(prefix + buffer.name, *buffer[1:]) for buffer in layer.buffers]
     b.unit("block", module_class, module)
 

@@ -37,7 +37,7 @@ def build(config: Config, implementation: str) -> Model:
         kv_nullable=False,
         head_dim_nullable=False,
     )
-    if not current and sizes.heads * sizes.head_dim != sizes.hidden:
+    if implementation == "transformers4" and sizes.heads * sizes.head_dim != sizes.hidden:
         raise config.refuse(f"transformers 4 needs {sizes.heads} heads of {sizes.head_dim} to make {sizes.hidden}.")
     check_layer_types(config, sizes.layers, implementation, declared=current)
     bias = config.flag("qkv_bias", True, nullable=False)

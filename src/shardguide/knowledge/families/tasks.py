@@ -59,6 +59,7 @@ def labels(config: Config, implementation: str, least: int) -> int:
             raise config.refuse("id2label must have whole numbers as keys.") from None
     else:
         count = 2
+    first = count  # transformers 5 checks the problem type before num_labels overrides the map
     if stated is not None and (names is None or current):
         if isinstance(stated, bool) or not isinstance(stated, int):
             raise config.refuse(f"num_labels must be a whole number, not {str(stated)[:40]!r}.")
@@ -67,6 +68,10 @@ def labels(config: Config, implementation: str, least: int) -> int:
         raise config.refuse("num_labels is null; give it a value or leave it out.")
     if not least <= count <= MOST_LABELS:
         raise config.refuse(f"{count} labels are not possible: the head needs at least {least}.")
-    if current and count == 1 and config.values.get("problem_type") == "single_label_classification":
+    if (
+        current
+        and (count if names is None else first) == 1
+        and config.values.get("problem_type") == "single_label_classification"
+    ):
         raise config.refuse("single_label_classification needs more than one label.")
     return count

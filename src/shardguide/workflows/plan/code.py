@@ -8,10 +8,10 @@ from shardguide.guidance.record import Snippet
 from shardguide.knowledge import snippets
 from shardguide.knowledge.snippets import LaunchSpec, TrainingSpec
 
-from .numbers import Layout, optimizer_parts
+from ..numbers import Layout, optimizer_parts
+from ..situation import Situation
 from .precision import Policy
 from .running import backend_string
-from .situation import Situation
 
 # What `--also` can ask for beyond what every plan shows.
 ON_REQUEST = ("fsdp1", "accelerate", "torchtitan")
@@ -40,7 +40,9 @@ def training_spec(s: Situation, layout: Layout, policy: Policy, offload: bool, c
     if layout.tp > 1:
         mesh.append(("tp", layout.tp))
     if layout.strategy == "grad_op":
-        reshard: tuple[tuple[str, bool | int], ...] = tuple((role, False) for role in ("block", "embedding", "head", "root"))
+        reshard: tuple[tuple[str, bool | int], ...] = tuple(
+            (role, False) for role in ("block", "embedding", "head", "root")
+        )
     else:
         reshard = (("block", True), ("head", False))
     return TrainingSpec(
@@ -82,7 +84,9 @@ def _starred(name: str) -> str:
     return ".".join("*" if part.isdigit() else part for part in name.split("."))
 
 
-def render(s: Situation, layout: Layout, policy: Policy, offload: bool, checkpointing: bool, also: tuple[str, ...]) -> Rendered:
+def render(
+    s: Situation, layout: Layout, policy: Policy, offload: bool, checkpointing: bool, also: tuple[str, ...]
+) -> Rendered:
     """Every snippet of the plan."""
     out = Rendered()
     spec = training_spec(s, layout, policy, offload, checkpointing)

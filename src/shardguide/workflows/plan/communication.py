@@ -5,8 +5,8 @@ from __future__ import annotations
 from shardguide.accounting import Group
 from shardguide.guidance.record import Alternative, Decision
 
-from .numbers import Layout, gib
-from .situation import Situation
+from ..numbers import Layout, gib
+from ..situation import Situation
 
 
 def wrapping(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision:
@@ -28,8 +28,12 @@ def wrapping(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decisio
             "wrapping",
             "your repeated layer class, bottom-up, then the root",
             (why, "fully_shard on the root alone would gather the whole model at once."),
-            (Alternative("the root only", "One group for everything: no overlap, and the whole model unsharded at once."),),
-            ("fsdp2.bottom_up", "fsdp2.not_only_root"),
+            (
+                Alternative(
+                    "the root only", "One group for everything: no overlap, and the whole model unsharded at once."
+                ),
+            ),
+            ("fsdp2.bottom_up", "fsdp2.not_only_root", "fsdp1.auto_wrap", "practice.layers_then_root"),
             open=True,
         )
     names = " and ".join(sorted({unit.module_class or "each repeated layer" for unit in blocks}))
@@ -40,14 +44,22 @@ def wrapping(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decisio
         "bottom-up and the root comes last.",
     ]
     if largest:
-        reasons.append(f"The largest group is {gib(largest)} unsharded in the compute dtype; at least that is gathered at once.")
-    sources = ["fsdp2.bottom_up", "fsdp2.not_only_root"]
+        reasons.append(
+            f"The largest group is {gib(largest)} unsharded in the compute dtype; at least that is gathered at once."
+        )
+    sources = [
+        "fsdp2.grouping",
+        "fsdp2.bottom_up",
+        "fsdp2.not_only_root",
+        "fsdp1.auto_wrap",
+        "practice.layers_then_root",
+    ]
     if any(parameter.aliases for parameter in s.model.parameters):
         reasons.append(
             "The input embedding and the output projection are one tensor, so both stay with the root: one group must hold tied "
             "weights" + (" (two groups raise an error from 2.12 on)." if s.at_least(2, 12) else ".")
         )
-        sources.append("fsdp2.tied")
+        sources += ["fsdp2.tied", "fsdp1.shared_params", "practice.tied_group"]
     elif others:
         reasons.append(
             "Embedding and head have groups of their own: the embedding is not needed again until the end of backward, and the final "
@@ -59,7 +71,9 @@ def wrapping(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decisio
         f"{len(groups)} communication groups: {len(blocks)} × {names}{extra}, then the root",
         tuple(reasons),
         (
-            Alternative("the root only", "One group for everything: no overlap, and the whole model unsharded at once."),
+            Alternative(
+                "the root only", "One group for everything: no overlap, and the whole model unsharded at once."
+            ),
             Alternative("every Linear by itself", "Many small collectives; each costs its latency."),
         ),
         tuple(sources),
@@ -69,11 +83,13 @@ def wrapping(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decisio
 def reshard(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision:
     """Whether a group's parameters are freed after forward."""
     whole = sum(group.unsharded_bytes or 0 for group in groups)
-    sources = ["fsdp2.reshard.true", "fsdp2.reshard.false"]
+    sources = ["fsdp2.reshard.true", "fsdp2.reshard.false", "fsdp1.full_shard", "fsdp1.shard_grad_op"]
     if layout.strategy == "none":
         return Decision("reshard_after_forward", "does not apply", ("Nothing is sharded.",), (), ("ddp.replica",))
     held = f"{gib(whole)} (all groups unsharded, compute dtype)" if whole else "all groups' unsharded parameters"
-    keep = Alternative("False", f"Every rank would hold {held} from forward to backward, to save one all-gather a group.")
+    keep = Alternative(
+        "False", f"Every rank would hold {held} from forward to backward, to save one all-gather a group."
+    )
     number = Alternative(
         f"an int, e.g. {s.dp_per_node}",
         "Parameters are resharded to a smaller group after forward, so that backward gathers over fewer ranks; every call with an "
@@ -93,7 +109,9 @@ def reshard(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision
     ]
     if s.at_least(2, 8):
         choice = "True for the layers, None for the root (which keeps its parameters after forward)"
-        reasons.append("None means True for every module but the root; from 2.8 on an explicit True on the root is honoured.")
+        reasons.append(
+            "None means True for every module but the root; from 2.8 on an explicit True on the root is honoured."
+        )
         sources += ["fsdp2.reshard.default", "fsdp2.reshard.root"]
     else:
         choice = "True for the layers; the root keeps its parameters after forward whatever is passed"
@@ -101,9 +119,9 @@ def reshard(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision
         sources.append("fsdp2.reshard.default_before_2_8")
     if head:
         choice += "; False for the norm and head, used last in forward and first in backward"
-        sources.append("fsdp2.reshard.root")
+        sources.append("practice.last_layers")
     alternatives = [keep]
     if layout.replicate == 1 and s.nodes > 1 and layout.tp == 1:
         alternatives.append(number)
-        sources.append("fsdp2.reshard.int")
+        sources += ["fsdp2.reshard.int", "fsdp2.reshard.int_mesh"]
     return Decision("reshard_after_forward", choice, tuple(reasons), tuple(alternatives), tuple(sources))

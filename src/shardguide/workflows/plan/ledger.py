@@ -7,12 +7,14 @@ from typing import Any
 from shardguide.accounting import FORMULAS, Group, RankRun, groups, lower_bounds, per_rank, support, transients
 from shardguide.guidance.serialise import plain
 
-from .numbers import Layout, request
+from ..numbers import Layout, request
+from ..situation import Situation
 from .precision import Policy
-from .situation import Situation
 
 
-def build(s: Situation, layout: Layout, policy: Policy, offload: bool) -> tuple[dict[str, Any], tuple[RankRun, ...], tuple[Group, ...]]:
+def build(
+    s: Situation, layout: Layout, policy: Policy, offload: bool
+) -> tuple[dict[str, Any], tuple[RankRun, ...], tuple[Group, ...]]:
     """The JSON part, the runs of equal ranks and the communication groups."""
     asked = request(s, layout, (policy.param, policy.reduce) if layout.strategy != "none" else ("", ""), offload)
     part: dict[str, Any] = {
@@ -26,14 +28,18 @@ def build(s: Situation, layout: Layout, policy: Policy, offload: bool) -> tuple[
         part["per_rank"] = []
         part["groups"] = []
         part["lower_bounds"] = plain(lower_bounds(asked))
-        part["formulas"] = {"lower_bounds": "some rank holds at least ceil(stated size / ranks of a shard group) elements"}
+        part["formulas"] = {
+            "lower_bounds": "some rank holds at least ceil(stated size / ranks of a shard group) elements"
+        }
         return part, (), ()
     runs = per_rank(asked)
     made = groups(asked)
     part["per_rank"] = plain(runs)
     part["groups"] = plain(made)
     if layout.placements:
-        part["per_rank_shard0"] = plain(per_rank(request(s, layout._replace(placements=()), (policy.param, policy.reduce), offload)))
+        part["per_rank_shard0"] = plain(
+            per_rank(request(s, layout._replace(placements=()), (policy.param, policy.reduce), offload))
+        )
     part["transients"] = plain(transients(asked))
     if s.optimizer:
         found = support(asked)

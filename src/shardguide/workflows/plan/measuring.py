@@ -5,9 +5,9 @@ from __future__ import annotations
 from shardguide.guidance.record import Decision, Fact
 from shardguide.readers.measured import Measured
 
+from ..numbers import Layout, gib
+from ..situation import Situation
 from .memory import Peak
-from .numbers import Layout, gib
-from .situation import Situation
 
 # Headroom beyond the exact extra bytes before a measured plan is told to keep parameters unsharded: allocator rounding
 # and the steps that were not measured. Shardguide's own line.
@@ -28,7 +28,9 @@ def peak_of(s: Situation) -> Peak | None:
     return best
 
 
-def reconsider(s: Situation, decision: Decision, layout: Layout, peak: Peak | None, whole: int) -> tuple[Decision, Layout]:
+def reconsider(
+    s: Situation, decision: Decision, layout: Layout, peak: Peak | None, whole: int
+) -> tuple[Decision, Layout]:
     """Full sharding to gradient-and-optimizer sharding, where the measured headroom exceeds what it keeps (``whole`` bytes).
 
     Only for a strategy that was left to Shardguide, and only from a measurement without out-of-memory errors.
@@ -69,9 +71,18 @@ def facts(measured: tuple[Measured, ...]) -> tuple[Fact, ...]:
                 row = max(rows, key=lambda one: one.size)
                 timing = row.out_of_place
                 where = f"as measured, {item.where}:{row.line}, {row.size} bytes out of place, {len(test.devices)} devices on {hosts} hosts"
-                out.append(Fact(f"measured.{number}.{test.collective or 'test'}.busbw", timing.busbw if timing else "", "GB/s", where))
+                out.append(
+                    Fact(
+                        f"measured.{number}.{test.collective or 'test'}.busbw",
+                        timing.busbw if timing else "",
+                        "GB/s",
+                        where,
+                    )
+                )
         if item.steps:
             times = sorted((float(step.time), step.time, step.unit) for step in item.steps)
             for name, one in (("min", times[0]), ("median", times[len(times) // 2]), ("max", times[-1])):
-                out.append(Fact(f"measured.{number}.step.{name}", one[1], one[2], f"of {len(times)} steps, {item.where}"))
+                out.append(
+                    Fact(f"measured.{number}.step.{name}", one[1], one[2], f"of {len(times)} steps, {item.where}")
+                )
     return tuple(out)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from shardguide.guidance.record import Alternative, Check, Decision
 
-from .numbers import Layout, States, gib, percent
-from .situation import Situation
+from ..numbers import Layout, States, gib, percent
+from ..situation import Situation
 
 # A measured peak above this share of the GPU's memory is called short, one below half of it roomy; Shardguide's own lines.
 SHORT, ROOMY = 0.92, 0.5
@@ -30,19 +30,23 @@ class Peak(NamedTuple):
     def words(self, s: Situation) -> str:
         """``measured peak 71.30 GiB of 79.10 GiB on rank 3``."""
         total = self.total or (s.memory.bound if s.memory else 0)
-        return f"measured peak {gib(self.peak)}{f' of {gib(total)}' if total else ''} on rank {self.rank} ({self.where})"
+        return (
+            f"measured peak {gib(self.peak)}{f' of {gib(total)}' if total else ''} on rank {self.rank} ({self.where})"
+        )
 
 
 def offloads(s: Situation, layout: Layout, need: States) -> bool:
     """Whether the plan offloads: it was asked for, or the arithmetic leaves nothing else."""
     if layout.strategy == "none" or s.offload == "no" or s.device == "cpu":
         return False
-    return s.offload == "yes" or (s.strategy in ("auto", "full") and s.memory is not None and need.total > s.memory.bound)
+    return s.offload == "yes" or (
+        s.strategy in ("auto", "full") and s.memory is not None and need.total > s.memory.bound
+    )
 
 
 def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -> Decision:
     """CPUOffloadPolicy or not."""
-    sources = ["offload2.what"]
+    sources = ["offload2.what", "offload1.what"]
     costs = (
         "It moves parameters, gradients and optimizer state to the host: each step copies the shards to the GPU and the gradients "
         "back, and the optimizer runs on the CPU."
@@ -50,7 +54,7 @@ def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -
     yes = Alternative("CPUOffloadPolicy()", costs)
     if layout.strategy == "none":
         why = "CPU offload is a policy of fully_shard; nothing is sharded here."
-        return Decision("cpu_offload", "no", (why,), (), ("offload2.what",))
+        return Decision("cpu_offload", "no", (why,), (), ("offload2.what", "offload1.what"))
     if s.device == "cpu":
         return Decision("cpu_offload", "no", ("The device is the CPU already.",), (), tuple(sources))
     if offloads(s, layout, need):
@@ -62,7 +66,14 @@ def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -
             "The process group must serve CPU tensors too, for gradient clipping and the optimizer: cpu:gloo beside the GPU's backend.",
             f"The host of one node has to hold {gib(need.total * s.per_node)} of shards ({s.per_node} ranks); {pin}.",
         ]  # fmt: skip
-        sources += ["offload2.pin_memory", "backend.nccl_devices"]
+        sources += [
+            "offload2.transfers",
+            "offload2.optimizer_cpu",
+            "offload2.pin_memory",
+            "offload2.pin_memory.off",
+            "backend.nccl_devices",
+            "practice.cpu_backend",
+        ]
         return Decision(
             "cpu_offload",
             "CPUOffloadPolicy(pin_memory=True)",
@@ -79,7 +90,10 @@ def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -
         "Activation checkpointing comes first when the peak is too high: it costs computation, not copies over the bus.",
     ]
     if peak is not None:
-        reasons_open.insert(0, f"{peak.words(s)[:1].upper()}{peak.words(s)[1:]}: short. Turn activation checkpointing on and measure again first.")
+        reasons_open.insert(
+            0,
+            f"{peak.words(s)[:1].upper()}{peak.words(s)[1:]}: short. Turn activation checkpointing on and measure again first.",
+        )
     return Decision("cpu_offload", "no, open until measured", tuple(reasons_open), (yes,), tuple(sources), open=True)
 
 
@@ -88,7 +102,7 @@ def activation_checkpointing(s: Situation, layout: Layout, peak: Peak | None) ->
     blocks = sorted({unit.module_class for unit in s.model.units if unit.role == "block" and unit.module_class})
     what = f"checkpoint_wrapper on each {' and '.join(blocks) or 'repeated layer'}, use_reentrant=False"
     order = "It is applied before fully_shard, so that the recomputation runs inside the module that gathers the parameters."
-    sources = ["ac.what", "ac.non_reentrant", "ac.apply"]
+    sources = ["ac.what", "ac.non_reentrant", "ac.apply", "practice.ac_per_block", "practice.order_ac_compile_fsdp"]
     if peak is not None and peak.ooms:
         reasons = (f"Closed by your measurement: {peak.ooms} out-of-memory errors; {peak.words(s)}.", order)
         return Decision("activation_checkpointing", what, reasons, (), tuple(sources))
@@ -98,13 +112,23 @@ def activation_checkpointing(s: Situation, layout: Layout, peak: Peak | None) ->
         return Decision("activation_checkpointing", what, reasons, (none,), tuple(sources))
     if peak is not None and peak.share(s):
         reasons = (f"Closed by your measurement: {peak.words(s)}, {percent(peak.share(s))}.",)
-        more = Alternative(what, "It would recompute every block's forward to save memory that your measurement does not show as short.")
+        more = Alternative(
+            what,
+            "It would recompute every block's forward to save memory that your measurement does not show as short.",
+        )
         return Decision("activation_checkpointing", "none", reasons, (more,), tuple(sources))
     return Decision(
         "activation_checkpointing",
         "none at first, open until measured",
-        ("Activations depend on batch, sequence length and kernels: they are measured, not estimated. Run the snippet 'measure'.", order),
-        (Alternative(what, "Recomputes every block's forward in backward; take it when the measured peak is too high."),),
+        (
+            "Activations depend on batch, sequence length and kernels: they are measured, not estimated. Run the snippet 'measure'.",
+            order,
+        ),
+        (
+            Alternative(
+                what, "Recomputes every block's forward in backward; take it when the measured peak is too high."
+            ),
+        ),
         tuple(sources),
         open=True,
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shardguide.guidance.record import Alternative, Decision
 
-from .numbers import Layout, padding, percent, wasteful
-from .situation import Situation
+from ..numbers import Layout, padding, percent, wasteful
+from ..situation import Situation
 
 # Padding of the whole model under Shard(0) above which other placements are worth their extra copies.
 MATERIAL = 0.01
@@ -64,16 +64,20 @@ def decide(s: Situation, layout: Layout) -> Decision:
     if layout.replicate > 1:
         reasons.append("fully_shard replicates over the first dimension of a 2-D mesh and shards over the second.")
         reasons.append("The dimensions carry names: fully_shard refuses a 2-D mesh without them.")
-        sources += ["fsdp2.mesh.hsdp", "fsdp2.mesh.names"]
+        sources += ["fsdp2.mesh.hsdp", "fsdp2.mesh.names", "fsdp1.hybrid.mesh", "practice.mesh_groups"]
         if s.nodes > 1 and layout.shard * layout.tp == s.per_node:
-            reasons.append("Ranks are laid out row by row, so each shard group is one node when a node's ranks are consecutive.")
+            reasons.append(
+                "Ranks are laid out row by row, so each shard group is one node when a node's ranks are consecutive."
+            )
             sources.append("mesh.two_hosts")
         alternatives.append(
             Alternative(f"1-D: (shard={s.dp})", "That is full sharding over all ranks; see the decision on sharding.")
         )
     else:
-        reasons.append("A 1-D mesh over all data-parallel ranks is what fully_shard makes by itself; stating it gives it a name.")
-        sources.append("fsdp2.mesh.none")
+        reasons.append(
+            "A 1-D mesh over all data-parallel ranks is what fully_shard makes by itself; stating it gives it a name."
+        )
+        sources += ["fsdp2.mesh.none", "mesh.what"]
         if s.nodes > 1:
             alternatives.append(
                 Alternative(
@@ -82,7 +86,9 @@ def decide(s: Situation, layout: Layout) -> Decision:
                 )
             )
     if layout.tp > 1:
-        reasons.append(f"Tensor parallelism takes the innermost dimension: its {layout.tp} ranks are neighbours on one node.")
+        reasons.append(
+            f"Tensor parallelism takes the innermost dimension: its {layout.tp} ranks are neighbours on one node."
+        )
         sources.append("tp.before_fsdp")
     if layout.placements:
         before, after = padding(s, plain), _after(s, layout)
@@ -91,7 +97,7 @@ def decide(s: Situation, layout: Layout) -> Decision:
             f"Under Shard(0) {percent(before)} of the stored elements would be padding, since dim 0 has fewer rows than there "
             f"are ranks; on dims that {layout.shard} divides it is {percent(after)}."
         )
-        sources += ["fsdp2.placement_fn", "fsdp2.placement_fn.even"]
+        sources += ["fsdp2.padding", "fsdp2.placement_fn", "fsdp2.placement_fn.even", "practice.experts_shard1"]
         alternatives.append(
             Alternative("Shard(0) for every parameter", f"It would store {percent(before)} padding on the ranks.")
         )

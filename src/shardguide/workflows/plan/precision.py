@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from shardguide.guidance.record import Alternative, Decision
 
-from .numbers import Layout
-from .situation import Situation
+from ..numbers import Layout
+from ..situation import Situation
 
 
 class Policy(NamedTuple):
@@ -33,11 +33,20 @@ def decide(s: Situation, layout: Layout) -> Decision:
     chosen = policy(s)
     ddp = layout.strategy == "none"
     reasons = []
-    sources = ["mp2.param_dtype", "mp2.reduce_dtype", "mp2.no_extra_copy"]
+    sources = [
+        "mp2.param_dtype",
+        "mp2.reduce_dtype",
+        "mp2.output_dtype",
+        "mp2.no_extra_copy",
+        "practice.bf16_compute",
+        "practice.fp32_reduce",
+    ]
     alternatives = []
     if chosen.param == "bfloat16":
         if s.bf16:
-            reasons.append(f"{s.gpu or 'The device'} computes in bfloat16 natively; its exponent range is float32's, so no scaling is needed.")
+            reasons.append(
+                f"{s.gpu or 'The device'} computes in bfloat16 natively; its exponent range is float32's, so no scaling is needed."
+            )
             sources.append("bf16.check")
         elif s.bf16 is None:
             reasons.append(
@@ -46,22 +55,38 @@ def decide(s: Situation, layout: Layout) -> Decision:
             )
             sources.append("bf16.check")
         alternatives.append(
-            Alternative("float16", "Its range is narrower: gradients must be scaled, and a step with an overflow is skipped.")
+            Alternative(
+                "float16", "Its range is narrower: gradients must be scaled, and a step with an overflow is skipped."
+            )
         )
     else:
-        reasons.append(f"{s.gpu or 'The device'} has no native bfloat16; float16 needs gradient scaling (torch.amp.GradScaler).")
+        reasons.append(
+            f"{s.gpu or 'The device'} has no native bfloat16; float16 needs gradient scaling (torch.amp.GradScaler)."
+        )
         sources += ["bf16.check", "bf16.emulation", "fp16.scale", "fp16.fsdp2_scaler", "fp16.fsdp1_scaler"]
         alternatives.append(Alternative("bfloat16", "PyTorch would emulate it on this device."))
     reasons.append("Gradients are reduced in float32: the sum over ranks keeps its precision.")
     if not s.at_least(2, 15):
-        reasons.append("reduce_dtype is stated, since None would mean the compute dtype here (from 2.15 on: the parameters' own).")
+        reasons.append(
+            "reduce_dtype is stated, since None would mean the compute dtype here (from 2.15 on: the parameters' own)."
+        )
     sources += ["mp2.reduce_dtype.none", "mp2.reduce_dtype.none_2_15", "fsdp1.mp.param_dtype", "fsdp1.mp.reduce_dtype"]
     alternatives.append(
-        Alternative("reduce_dtype=bfloat16", "Half the bytes of the reduce-scatter, at the precision of the sum; measure the loss curve.")
+        Alternative(
+            "reduce_dtype=bfloat16",
+            "Half the bytes of the reduce-scatter, at the precision of the sum; measure the loss curve.",
+        )
     )
     if s.param_dtype == "float32":
-        reasons.append("The sharded parameters stay in float32 and the optimizer steps on them; no extra high-precision copy is made.")
-        alternatives.append(Alternative("no policy (float32 throughout)", "Twice the bytes of every all-gather, and float32 matrix products."))
+        sources += ["mp2.optimizer_dtype", "practice.fp32_master"]
+        reasons.append(
+            "The sharded parameters stay in float32 and the optimizer steps on them; no extra high-precision copy is made."
+        )
+        alternatives.append(
+            Alternative(
+                "no policy (float32 throughout)", "Twice the bytes of every all-gather, and float32 matrix products."
+            )
+        )
     elif s.param_dtype:
         reasons.append(
             f"You keep the parameters in {s.param_dtype}: the optimizer steps on that precision, there is no float32 master copy."
@@ -75,8 +100,10 @@ def decide(s: Situation, layout: Layout) -> Decision:
     scaler = "; with GradScaler" if chosen.grad_scaler else ""
     if ddp:
         choice = f"autocast to {chosen.param}{scaler}"
-        reasons.insert(0, "Without sharding there is no FSDP policy; torch.autocast chooses the dtype operation by operation.")
-        sources = [name for name in sources if name in ("bf16.check", "bf16.emulation", "fp16.scale")]
+        reasons.insert(
+            0, "Without sharding there is no FSDP policy; torch.autocast chooses the dtype operation by operation."
+        )
+        sources = [name for name in sources if name in ("bf16.check", "bf16.emulation", "fp16.scale")] or ["bf16.check"]
         alternatives = alternatives[:1]
         reasons = [reason for reason in reasons if "reduce" not in reason and "extra" not in reason]
     else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shardguide.guidance.record import Alternative, Decision
 
-from .numbers import Layout
-from .situation import Situation
+from ..numbers import Layout
+from ..situation import Situation
 
 _BACKENDS = {"cuda": "nccl", "rocm": "nccl", "xpu": "xccl", "cpu": "gloo", "": "nccl"}
 
@@ -24,13 +24,15 @@ def backend(s: Situation, offload: bool) -> Decision:
     if name == "nccl":
         who = "On ROCm the backend of that name is RCCL. " if s.device == "rocm" else ""
         reasons.append(f"{who}NCCL is the backend for CUDA tensors; every collective of FSDP runs on it.")
-        sources.append("backend.nccl_fastest")
+        sources += ["backend.nccl_fastest", "backend.nccl_exclusive"]
         alternatives.append(Alternative("gloo", "A slower fallback for GPU tensors, and the backend for CPU tensors."))
     elif name == "xccl":
         reasons.append("XCCL is the backend for Intel GPUs (XPU).")
         sources.append("backend.xccl")
         if not s.at_least(2, 8):
-            reasons.append("It is built into PyTorch only in newer releases: check torch.distributed.is_xccl_available().")
+            reasons.append(
+                "It is built into PyTorch only in newer releases: check torch.distributed.is_xccl_available()."
+            )
         alternatives.append(Alternative("gloo", "For CPU tensors."))
     else:
         reasons.append("Gloo is the backend for CPU tensors.")
@@ -38,11 +40,17 @@ def backend(s: Situation, offload: bool) -> Decision:
         alternatives.append(Alternative("mpi", "Only when PyTorch was built from source with it."))
     if offload and name != "gloo":
         reasons.append("CPU offload brings collectives on CPU tensors, so the group gets Gloo for those.")
-        sources.append("backend.nccl_devices")
+        sources += ["backend.per_device", "backend.nccl_devices", "practice.cpu_backend"]
     if s.nodes > 1 and s.inter in ("infiniband", "roce"):
-        reasons.append("NCCL uses RDMA over this network when it finds it; NCCL_DEBUG=INFO shows which transport it took.")
+        reasons.append(
+            "NCCL uses RDMA over this network when it finds it; NCCL_DEBUG=INFO shows which transport it took."
+        )
+        sources += ["practice.nccl_ib_hca", "practice.nccl_debug_only"]
     elif s.nodes > 1 and s.inter == "ethernet":
-        reasons.append("If NCCL picks the wrong interface, name it in NCCL_SOCKET_IFNAME; NCCL_DEBUG=INFO shows the choice.")
+        reasons.append(
+            "If NCCL picks the wrong interface, name it in NCCL_SOCKET_IFNAME; NCCL_DEBUG=INFO shows the choice."
+        )
+        sources += ["practice.nccl_ifname", "practice.nccl_sockets", "practice.nccl_debug_only"]
     return Decision("backend", choice, tuple(reasons), tuple(alternatives), tuple(sources))
 
 
@@ -57,8 +65,10 @@ def command(s: Situation) -> str:
 
 
 def launch(s: Situation, layout: Layout) -> Decision:
-    """torchrun on every node."""
-    reasons = [f"One process a GPU: {s.world} ranks. torchrun sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each."]
+    """Torchrun on every node."""
+    reasons = [
+        f"One process a GPU: {s.world} ranks. torchrun sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each."
+    ]
     if s.nodes > 1:
         reasons.append("The same command runs on each node; the c10d rendezvous on the head node assigns the ranks.")
     if layout.replicate > 1 and layout.strategy == "hybrid" and s.nodes > 1:
@@ -71,5 +81,7 @@ def launch(s: Situation, layout: Layout) -> Decision:
             Alternative("Slurm", "See the sbatch file: one torchrun a node."),
             Alternative("Kubernetes", "See the training job: the operator sets the rendezvous."),
         ),
-        ("launch.env", "launch.multi_node") if s.nodes > 1 else ("launch.env",),
+        ("launch.env", "launch.multi_node", "launch.c10d", "launch.endpoint")
+        if s.nodes > 1
+        else ("launch.env", "launch.standalone"),
     )

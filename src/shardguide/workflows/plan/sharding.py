@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from shardguide.guidance.record import Alternative, Decision
 
-from .numbers import Layout, States, gib, padding, percent, states
-from .situation import Situation
+from ..numbers import Layout, States, gib, padding, percent, states
+from ..situation import Situation
 
 # Share of a GPU's memory that parameters, gradients and optimizer state may take before the less sharded form is no
 # longer the first choice: what is left is for activations and buffers, which only a measurement can tell.
@@ -177,7 +177,9 @@ def _alternatives(s: Situation, best: Candidate) -> list[Alternative]:
 
 def _why_not_hybrid(s: Situation) -> str:
     if s.nodes == 1:
-        return "There is one node, so there is no slower network between groups to spare; replicas would only take memory."
+        return (
+            "There is one node, so there is no slower network between groups to spare; replicas would only take memory."
+        )
     if not s.nodes:
         return "The number of nodes is not known."
     sizes = hybrid_sizes(s)
@@ -200,11 +202,13 @@ def decide(s: Situation) -> tuple[Decision, Layout]:
     """The decision and the layout that everything else follows."""
     best, key = choose(s)
     sources = {
-        "full": ["fsdp2.what", "fsdp1.full_shard"],
-        "grad_op": ["fsdp1.shard_grad_op", "fsdp2.reshard.false"],
-        "hybrid": ["fsdp1.hybrid_shard", "fsdp2.mesh.hsdp"],
-        "none": ["ddp.replica"],
+        "full": ["fsdp2.what", "fsdp1.full_shard", "practice.fsdp_when", "practice.strategy_map.full"],
+        "grad_op": ["fsdp1.shard_grad_op", "fsdp2.reshard.false", "practice.strategy_map.grad_op"],
+        "hybrid": ["fsdp1.hybrid_shard", "fsdp2.mesh.hsdp", "practice.strategy_map.hybrid"],
+        "none": ["ddp.replica", "practice.ddp_first"],
     }[best.layout.strategy]
+    if any(alternative.choice.startswith("FSDP with tensor") for alternative in _alternatives(s, best)):
+        sources += ["practice.tp_pp_when", "practice.beyond_512"]
     decision = Decision(
         "sharding",
         _chosen_text(s, best.layout),

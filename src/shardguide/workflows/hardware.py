@@ -10,7 +10,7 @@ from shardguide.knowledge.hardware.memory import Memory as Stated
 from shardguide.knowledge.hardware.memory import parse_memory
 from shardguide.knowledge.hardware.table import Gpu, find, narrow, partitions
 
-from ..fields import GPU_MEMORY
+from .fields import GPU_MEMORY
 from .numbers import gib
 from .situation import Memory
 
@@ -48,7 +48,11 @@ def resolve(name: str, memory: str, device: str, from_user: bool) -> Hardware:
 
 def stated(size: Stated | None) -> Memory | None:
     """A size as said: the larger reading bounds, both are shown."""
-    return None if size is None else Memory(size.limit, f"{size.text}" if size.exact else f"{size.text} read as {gib(size.limit)}", str(size))
+    return (
+        None
+        if size is None
+        else Memory(size.limit, f"{size.text}" if size.exact else f"{size.text} read as {gib(size.limit)}", str(size))
+    )
 
 
 def _unknown(name: str, size: Stated | None, device: str) -> Hardware:
@@ -66,7 +70,9 @@ def _same(rows: tuple[Gpu, ...], field: str) -> object:
     return values.pop() if len(values) == 1 else None
 
 
-def _facts(rows: tuple[Gpu, ...], memory: Memory | None, questions: tuple[Question, ...] = (), notes: tuple[str, ...] = ()) -> Hardware:
+def _facts(
+    rows: tuple[Gpu, ...], memory: Memory | None, questions: tuple[Question, ...] = (), notes: tuple[str, ...] = ()
+) -> Hardware:
     shown = rows[0].name if len(rows) == 1 else str(_same(rows, "model") or " or ".join(row.name for row in rows[:3]))
     bf16 = _same(rows, "bf16")
     return Hardware(
@@ -92,7 +98,14 @@ def _named(name: str, rows: tuple[Gpu, ...]) -> Hardware:
     if not limit:
         ask = f"The memory of {rows[0].name} is not in the table: how much does one have?"
         return _facts(rows, None, (Question("gpu_memory", ask, GPU_MEMORY.why),))
-    return _facts(rows, Memory(limit, gib(limit), f"the largest total known of {rows[0].model}, {rows[0].memory}{rows[0].unit} as the vendor states it"))
+    return _facts(
+        rows,
+        Memory(
+            limit,
+            gib(limit),
+            f"the largest total known of {rows[0].model}, {rows[0].memory}{rows[0].unit} as the vendor states it",
+        ),
+    )
 
 
 def _sized(name: str, rows: tuple[Gpu, ...], size: Stated, from_user: bool) -> Hardware:
@@ -100,7 +113,10 @@ def _sized(name: str, rows: tuple[Gpu, ...], size: Stated, from_user: bool) -> H
     fitting = narrow(rows, size)
     if fitting:
         limit = max(row.limit for row in fitting)
-        return _facts(fitting, Memory(limit, gib(limit), f"the largest total known of {fitting[0].model}") if limit else stated(size))
+        return _facts(
+            fitting,
+            Memory(limit, gib(limit), f"the largest total known of {fitting[0].model}") if limit else stated(size),
+        )
     largest = max(row.limit for row in rows)
     known = " or ".join(dict.fromkeys(f"{row.memory}{row.unit}" for row in rows if row.memory))
     if largest and size.decimal > largest:
@@ -109,7 +125,11 @@ def _sized(name: str, rows: tuple[Gpu, ...], size: Stated, from_user: bool) -> H
             raise UnusableInput(text)
         return _facts(rows, None, (Question("gpu_memory", text, GPU_MEMORY.why, tuple(known.split(" or "))),))
     profiles = tuple(dict.fromkeys(part.profile for part in partitions(rows, size)))
-    what = f"Is it a MIG partition ({', '.join(profiles)})?" if profiles else "Is it a partition of one (MIG), or another GPU?"
+    what = (
+        f"Is it a MIG partition ({', '.join(profiles)})?"
+        if profiles
+        else "Is it a partition of one (MIG), or another GPU?"
+    )
     ask = f"{name} has {known or 'another size'}, you say {size.text}. {what}"
     why = "Under MIG each process sees one partition, and NCCL's use across partitions is limited; the memory bounds the shards."
     return _facts(rows, stated(size), (Question("gpu_memory", ask, why, (size.text, *known.split(" or "))),))

@@ -1,0 +1,47 @@
+"""``shardguide tune``."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from shardguide.frontends import conduct
+from shardguide.frontends.render.tune_view import view
+from shardguide.guidance.record import Guidance
+from shardguide.workflows.tune import TuneRequest, tune
+from shardguide.workflows.tune.now import NOW_KEYS
+
+from . import desk, output
+from .parser import add_common
+from .situation import add_situation, ask_and_answer, given, request
+
+EPILOG = """examples:
+  shardguide tune config.json --gpus 8 --nodes 1 --gpu "A100 80GB" --intra nvlink --optimizer adamw \\
+      --param-dtype float32 --current train.py
+  shardguide tune config.json --now api=fsdp1 --now param=fp16 --now offload=yes --gpus 8 --gpu V100"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The options of a plan, and what runs now."""
+    parser.epilog = EPILOG
+    add_situation(parser)
+    parser.add_argument(
+        "--now",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"a current setting: {', '.join(NOW_KEYS)} (repeatable)",
+    )
+    add_common(parser)
+
+
+def call(arguments: Namespace) -> int:
+    """Recommend dtypes and offload, beside what runs now."""
+    stated = given(arguments)
+    with desk.notebook(arguments) as notebook:
+
+        def make(remembered: dict[str, Any]) -> Guidance:
+            return tune(TuneRequest(request(arguments, stated, remembered), tuple(arguments.now)))
+
+        record = ask_and_answer(arguments, stated, lambda: conduct.conduct(make, notebook))
+        return output.show(record, arguments, view)

@@ -1,0 +1,102 @@
+# ruff: noqa: PTH103, PTH105, PTH110, PTH112, PTH118, PTH123
+# (os.path as in the rest of the product: pathlib costs start-up time)
+"""``plan --write DIR``: shows what would be written, asks, and writes only that, atomically (G2)."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from typing import Any
+
+from shardguide import guard
+from shardguide.frontends.render.safe import lines, one_line
+from shardguide.guidance.errors import UnusableInput
+
+from . import asking
+
+# Snippet id -> file name; ids that are not here are not written.
+FILES = {
+    "fsdp2": "train_fsdp2.py",
+    "fsdp1": "train_fsdp1.py",
+    "ddp": "train_ddp.py",
+    "torchrun": "launch.sh",
+    "sbatch": "job.sbatch",
+    "kubernetes": "job.yaml",
+    "accelerate": "accelerate_fsdp.yaml",
+    "torchtitan": "torchtitan.sh",
+    "measure": "measure.py",
+    "manifest": "write_manifest.py",
+}
+
+
+def files_of(record: dict[str, Any]) -> dict[str, str]:
+    """File name to text, the record itself among them."""
+    from shardguide.guidance.serialise import to_json
+
+    out = {FILES[snippet["id"]]: snippet["code"] for snippet in record["snippets"] if snippet["id"] in FILES}
+    out["shardguide-plan.json"] = to_json(record)
+    return out
+
+
+def write_plan(record: dict[str, Any], folder: str, may_ask: bool) -> None:
+    """Show the files or their differences, ask, write.
+
+    Without a terminal to ask on, the plan must have been approved by its id before. Raises UnusableInput where the
+    folder cannot be used or nobody has said yes.
+    """
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise UnusableInput(f"--write {folder} is not a folder.")
+    wanted = {name: text for name, text in files_of(record).items() if _old(folder, name) != text}
+    if not wanted:
+        print(f"\nNothing to write: {one_line(folder)} holds these files already.", file=sys.stderr)
+        return
+    for name, text in wanted.items():
+        _show(folder, name, text)
+    if record["approval"]["state"] == "approved":
+        print(f"\nApproved before as {record['id']}.", file=sys.stderr)
+    elif not may_ask:
+        raise UnusableInput(
+            f"nothing was written, since nobody is here to say yes: approve the plan first (shardguide approve {record['id']}) "
+            "and repeat the command."
+        )
+    elif not asking.confirm(f"\nWrite {len(wanted)} files to {one_line(folder)}?"):
+        print("Nothing was written.", file=sys.stderr)
+        return
+    with guard.allow_write(folder):
+        os.makedirs(folder, exist_ok=True)
+        for name, text in wanted.items():
+            _write(os.path.join(folder, name), text)
+    print(f"Wrote {', '.join(wanted)} to {one_line(folder)}.", file=sys.stderr)
+
+
+def _old(folder: str, name: str) -> str | None:
+    try:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        return ""
+
+
+def _show(folder: str, name: str, text: str) -> None:
+    old = _old(folder, name)
+    path = one_line(os.path.join(folder, name))
+    if old is None:
+        print(f"\nnew file {path} ({len(text.encode())} bytes)", file=sys.stderr)
+        return
+    diff = difflib.unified_diff(old.splitlines(True), text.splitlines(True), f"{path} (now)", f"{path} (then)")
+    print(lines("".join(diff)), file=sys.stderr)
+
+
+def _write(path: str, text: str) -> None:
+    """Whole or not at all: beside the target first, then moved; what was there is kept with .bak."""
+    temporary = path + ".shardguide-tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    if os.path.lexists(path):
+        os.replace(path, path + ".bak")
+    os.replace(temporary, path)

@@ -1,0 +1,249 @@
+"""What the workflows on a model and a cluster share: from a request to a situation, and from decisions to a Guidance."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.model import Model
+from shardguide.guidance.record import (
+    Answer,
+    Approval,
+    Check,
+    Decision,
+    Fact,
+    Guidance,
+    Next,
+    Question,
+    Release,
+    Snippet,
+)
+from shardguide.guidance.serialise import digest
+from shardguide.knowledge.hardware.links import check_counts
+
+from . import fields, hardware
+from .evidence import Handed, read_files
+from .gather import Gathered, ask, gather
+from .model import load
+from .release import Resolved, resolve
+from .situation import Situation
+from .sources import cite
+
+
+class PlanRequest(NamedTuple):
+    """Everything a front end hands over; absent is None or empty."""
+
+    given: dict[str, Any]  # by field name, as text or value
+    remembered: dict[str, Any] = {}  # noqa: RUF012 - never changed in place
+    files: tuple[str, ...] = ()  # --from
+    measured: tuple[str, ...] = ()
+    current: str = ""
+    site_packages: str | None = None
+    also: tuple[str, ...] = ()  # of code.ON_REQUEST
+
+
+class Prepared(NamedTuple):
+    """A request that was read: what is known, and what has to be asked."""
+
+    release: Release
+    answers: dict[str, Answer]
+    model: Model | None
+    situation: Situation | None  # None while no model is known
+    questions: tuple[Question, ...]
+    notes: tuple[str, ...]
+    inputs: tuple[Any, ...]  # what identifies the request
+
+
+def _model(gathered: Gathered) -> Model | None:
+    text = gathered.value("model")
+    return load(text, gathered.value("implementation", "")) if text else None
+
+
+def _counts(gathered: Gathered) -> None:
+    """Refuse counts that contradict each other when the user said both; a file against a flag is asked about."""
+    gpus, nodes, tp = (gathered.value(name) for name in ("gpus", "nodes", "tp"))
+    if gpus and nodes:
+        check_counts(gpus, nodes)
+    if gpus and tp and gpus % tp:
+        raise UnusableInput(f"--tp {tp} does not divide --gpus {gpus}; tensor parallelism needs equal groups.")
+    if gpus and nodes and tp and (gpus // nodes) % tp:
+        raise UnusableInput(
+            f"--tp {tp} does not divide the {gpus // nodes} GPUs of a node; tensor-parallel groups must stay within one."
+        )
+    size = gathered.value("shard_size")
+    if size and gpus and (gpus // (tp or 1)) % size:
+        raise UnusableInput(f"--shard-size {size} does not divide the {gpus // (tp or 1)} data-parallel ranks.")
+
+
+def _situation(
+    gathered: Gathered, resolved: Resolved, model: Model, found: hardware.Hardware, handed: Handed
+) -> Situation:
+    gpus = gathered.value("gpus", 0)
+    host = gathered.value("host_memory")
+    size = hardware.parse_memory(host) if host else None
+    return Situation(
+        release=resolved.release,
+        minor=resolved.minor,
+        model=model,
+        world=gpus,
+        nodes=gathered.value("nodes", 1 if gpus == 1 else 0),
+        tp=gathered.value("tp", 1),
+        device=found.device,
+        gpu=found.name,
+        memory=found.memory,
+        host_memory=hardware.stated(size),
+        bf16=found.bf16,
+        compute_capability=found.capability,
+        intra=gathered.value("intra", ""),
+        inter=gathered.value("inter", ""),
+        optimizer=gathered.value("optimizer", ""),
+        param_dtype=gathered.value("param_dtype", ""),
+        strategy=gathered.value("strategy", "auto"),
+        shard_size=gathered.value("shard_size", 0),
+        offload=gathered.value("offload", "auto"),
+        measured=handed.measured,
+        current=handed.current,
+    )
+
+
+def _questions(s: Situation, gathered: Gathered, resolved: Resolved, found: hardware.Hardware) -> list[Question]:
+    """What is neither known nor given, in the order in which it is asked."""
+    open_: list[Question] = [*resolved.questions, *gathered.conflicts]
+    if not s.world:
+        open_.append(ask(fields.GPUS))
+    if not s.nodes and s.world != 1:
+        open_.append(ask(fields.NODES))
+    if found.questions:
+        open_.extend(found.questions)
+    elif s.memory is None and s.device != "cpu":
+        open_.append(ask(fields.GPU))
+    if s.per_node > 1 and not s.intra and s.device != "cpu":
+        open_.append(ask(fields.INTRA))
+    if s.nodes > 1 and not s.inter:
+        open_.append(ask(fields.INTER))
+    if not s.optimizer:
+        open_.append(ask(fields.OPTIMIZER))
+    if not s.param_dtype:
+        question = ask(fields.PARAM_DTYPE)
+        if s.model.config_dtype:
+            stored = f" The config says its checkpoint is in {s.model.config_dtype}; that is how it is stored, not how you train."
+            question = question._replace(why=question.why + stored)
+        open_.append(question)
+    if s.strategy == "hybrid" and s.nodes == 1 and not s.shard_size:
+        open_.append(ask(fields.SHARD_SIZE))
+    first: dict[str, Question] = {}
+    for question in open_:
+        first.setdefault(question.id, question)
+    return list(first.values())
+
+
+def prepare(request: PlanRequest) -> Prepared:
+    """Read everything that was handed over.
+
+    Raises UnusableInput for input that cannot be read and for options that contradict each other.
+    """
+    handed = read_files(request.files, request.measured, request.current)
+    gathered = gather(fields.PLAN, request.given, handed.facts, request.remembered)
+    _counts(gathered)
+    resolved = resolve(request.given.get("torch"), request.site_packages, request.remembered.get("torch"))
+    found = hardware.resolve(
+        gathered.value("gpu", ""),
+        gathered.value("gpu_memory", ""),
+        gathered.value("device", ""),
+        all(gathered.answers[name].source == "user" for name in ("gpu", "gpu_memory") if name in gathered.answers),
+    )
+    answers = {name: answer for name, answer in gathered.answers.items() if name != "torch"}
+    if resolved.release.version:
+        answers["torch"] = Answer(resolved.release.version, resolved.release.known_from)
+    model = _model(gathered)
+    inputs = (sorted(answers.items()), handed.digest, model and digest(model), sorted(request.also))
+    if model is None:
+        waiting = (*resolved.questions, *gathered.conflicts, ask(fields.MODEL))
+        return Prepared(resolved.release, answers, None, None, waiting, handed.notes, inputs)
+    s = _situation(gathered, resolved, model, found, handed)
+    questions = (*handed.questions, *_questions(s, gathered, resolved, found))
+    notes = (*model.notes, *found.notes, *handed.notes)
+    return Prepared(resolved.release, answers, model, s, questions, notes, inputs)
+
+
+def shown(s: Situation) -> dict[str, Any]:
+    """The hardware and the model as understood, to be confirmed (W1.1)."""
+    return {
+        "gpus": s.world,
+        "nodes": s.nodes or None,
+        "gpus_per_node": s.per_node if s.nodes else None,
+        "gpu": s.gpu or None,
+        "device": s.device or None,
+        "memory": s.memory.text if s.memory else None,
+        "memory_detail": s.memory.detail if s.memory else None,
+        "memory_bytes": s.memory.bound if s.memory else None,
+        "bf16": s.bf16,
+        "intra": s.intra or None,
+        "inter": s.inter or None,
+        "model": s.model.name,
+        "family": s.model.family or None,
+        "architecture": s.model.architecture or None,
+        "parameters": s.model.size,
+    }
+
+
+def finish(
+    workflow: str,
+    prepared: Prepared,
+    approve: str,
+    inputs: list[Any] | None = None,
+    decisions: list[Decision] | None = None,
+    checks: list[Check] | None = None,
+    snippets: list[Snippet] | None = None,
+    measured: tuple[Fact, ...] = (),
+    extra: dict[str, Any] | None = None,
+    not_done: tuple[str, ...] = (),
+    next_: tuple[Next, ...] = (),
+) -> Guidance:
+    """The record: sources looked up, identity worked out, done and not done said."""
+    cited = cite(decisions or [], prepared.release)
+    identity = digest(workflow, prepared.inputs, inputs or [], prepared.release.version, cited.knowledge)
+    if not decisions:
+        missing = (
+            "everything: no model is known yet"
+            if prepared.model is None
+            else "decisions: the number of GPUs is not known"
+        )
+        not_done = (*not_done, missing)
+    where = prepared.release.path or "the shipped index"
+    done = tuple(
+        word
+        for word, have in (
+            ("exact accounting", bool(extra and extra.get("accounting", {}).get("per_rank"))),
+            (f"{len(decisions or [])} decisions", bool(decisions)),
+            (f"{cited.found} of {cited.total} cited claims found again in {where}", bool(cited.total)),
+        )
+        if have
+    )
+    waiting = bool(prepared.questions)
+    if waiting or not decisions:
+        next_ = (Next(workflow, {}, f"answer the questions and call {workflow} again"),)
+    else:
+        next_ = (*next_, Next("approve", {"id": identity}, "confirm it for use"))
+    return Guidance(
+        workflow=workflow,
+        id=identity,
+        torch=prepared.release,
+        status="needs_answers" if waiting else "complete",
+        answers=dict(sorted(prepared.answers.items())),
+        questions=prepared.questions,
+        decisions=cited.decisions,
+        facts=measured,
+        snippets=tuple(snippets or ()),
+        checks=(*(checks or ()), *cited.checks),
+        sources=cited.sources,
+        next=next_,
+        done=done,
+        not_done=(
+            *not_done,
+            *(f"{question.id}: not answered" for question in prepared.questions),
+            *cited.not_confirmed,
+        ),
+        approval=Approval("draft", approve if decisions else ""),
+        extra={**(extra or {}), "notes": list(prepared.notes)},
+    )
