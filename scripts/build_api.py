@@ -95,7 +95,10 @@ def index(folder: Path) -> dict[str, dict[str, Any]]:
         if module is None:
             continue
         found[module_name] = {}
-        names = [*module.public(), *(name for name in module.imports if not name.startswith("_") and not module.exported)]
+        names = [
+            *module.public(),
+            *(name for name in module.imports if not name.startswith("_") and not module.exported),
+        ]
         for source in module.stars:
             star = resolver.module(source)
             names += star.public() if star is not None else []
@@ -173,8 +176,14 @@ def main(arguments: list[str]) -> int:
         return 2
     texts = dict(zip(("api.json", "releases.json"), build(Path(arguments[0])), strict=True))
     if "--check" in arguments:
-        stale = [name for name, text in texts.items() if (KNOWLEDGE / "data" / name).read_text(encoding="utf-8") != text]
-        print(f"differ: {stale}; run scripts/build_api.py" if stale else "data/api.json and data/releases.json are up to date")
+        stale = [
+            name for name, text in texts.items() if (KNOWLEDGE / "data" / name).read_text(encoding="utf-8") != text
+        ]
+        print(
+            f"differ: {stale}; run scripts/build_api.py"
+            if stale
+            else "data/api.json and data/releases.json are up to date"
+        )
         return 1 if stale else 0
     for name, text in texts.items():
         (KNOWLEDGE / "data" / name).write_text(text, encoding="utf-8")

@@ -14,9 +14,10 @@ import ast
 import hashlib
 import re
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
+
+import tomllib  # type: ignore[import-not-found]
 
 KNOWLEDGE = Path(__file__).parent.parent / "src" / "shardguide" / "knowledge"
 sys.path.insert(0, str(KNOWLEDGE.parent.parent))
@@ -70,7 +71,9 @@ class Release:
         if hit.place.definition:
             spans = self.definitions(hit.place.file).get(hit.place.definition, [])
             if not any(first <= hit.reopened.line <= last for first, last in spans):
-                raise Wrong(f"{self.minor}: line {hit.reopened.line} of {hit.place.file} is outside {hit.place.definition}")
+                raise Wrong(
+                    f"{self.minor}: line {hit.reopened.line} of {hit.place.file} is outside {hit.place.definition}"
+                )
         return True
 
     def definitions(self, file: str) -> dict[str, list[tuple[int, int]]]:
@@ -195,7 +198,9 @@ def main(arguments: list[str]) -> int:
     paged = sum(all("page" in source for source in claim["sources"]) for claim in claims)
     print(f"{len(claims)} claims, {paged} of them resting on pages alone")
     if "--index" in arguments:
-        table = [f"{claim['id']:<44} {' '.join(claim['text'].split())}" for claim in sorted(claims, key=lambda c: c["id"])]
+        table = [
+            f"{claim['id']:<44} {' '.join(claim['text'].split())}" for claim in sorted(claims, key=lambda c: c["id"])
+        ]
         Path(arguments[arguments.index("--index") + 1]).write_text("\n".join(table) + "\n", encoding="utf-8")
     return 0
 

@@ -74,9 +74,21 @@ def fetch(release: str, cache: Path) -> int:
         return sum(1 for _ in target.rglob("*.py*"))
     minor = int(release.split(".")[1])
     platform = "macosx_14_0_arm64" if minor >= 12 else "macosx_11_0_arm64"
-    constraint = cache / "no-constraints.txt"  # an ambient constraints file may forbid the very release that is asked for
+    constraint = (
+        cache / "no-constraints.txt"
+    )  # an ambient constraints file may forbid the very release that is asked for
     constraint.write_text("")
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet", "--dest", str(cache)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--quiet",
+        "--dest",
+        str(cache),
+    ]
     command += ["--platform", platform, "--python-version", "3.11", "--implementation", "cp", "--abi", "cp311"]
     command += [f"torch=={release}"]
     subprocess.run(command, check=True, env={**os.environ, "PIP_CONSTRAINT": str(constraint)})

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,9 @@ rocm: Optional[str] = None
 xpu: Optional[str] = None
 """
 CUDA = CPU.replace("2.13.0+cpu", "2.12.1+cu126").replace("cuda: Optional[str] = None", "cuda: Optional[str] = '12.6'")
-ROCM = CPU.replace("2.13.0+cpu", "2.13.0+rocm6.4").replace("hip: Optional[str] = None", "hip: Optional[str] = '6.4.43482'")
+ROCM = CPU.replace("2.13.0+cpu", "2.13.0+rocm6.4").replace(
+    "hip: Optional[str] = None", "hip: Optional[str] = '6.4.43482'"
+)
 XPU = CPU.replace("2.13.0+cpu", "2.13.0+xpu").replace("xpu: Optional[str] = None", "xpu: Optional[str] = '20250200'")
 OLD = "__version__ = '2.0.1'\ndebug = False\ncuda = None\ngit_version = 'e9ebda29'\nhip = None\n"
 
@@ -33,13 +36,19 @@ def torch_at(folder, version=CPU):
 
 
 @pytest.mark.parametrize(
-    "layout", ["lib/python3.10/site-packages", "lib64/python3.12/site-packages", "lib/python3.13t/site-packages", "Lib/site-packages"]
+    "layout",
+    [
+        "lib/python3.10/site-packages",
+        "lib64/python3.12/site-packages",
+        "lib/python3.13t/site-packages",
+        "Lib/site-packages",
+    ],
 )
 def test_any_python_of_an_environment(tmp_path, layout):
     torch_at(tmp_path / "env" / layout)
     (found,) = installed(environ={"VIRTUAL_ENV": str(tmp_path / "env")}, folder=str(tmp_path))
     assert found.version == "2.13.0+cpu" and found.build == "cpu" and found.git.startswith("cf30153c")
-    assert found.found_by == "$VIRTUAL_ENV" and os.path.samefile(found.path, tmp_path / "env" / layout)
+    assert found.found_by == "$VIRTUAL_ENV" and Path(found.path).samefile(tmp_path / "env" / layout)
 
 
 def test_conda_and_dot_venv(tmp_path):
@@ -61,7 +70,7 @@ def test_different_releases_all_come_back(tmp_path):
 def test_one_folder_counts_once(tmp_path):
     torch_at(tmp_path / "env" / "lib" / "python3.11" / "site-packages")
     (tmp_path / "env" / "lib64").symlink_to("lib")
-    os.symlink(tmp_path / "env", tmp_path / ".venv")
+    (tmp_path / ".venv").symlink_to(tmp_path / "env")
     assert len(installed(environ={"VIRTUAL_ENV": str(tmp_path / "env")}, folder=str(tmp_path))) == 1
 
 
@@ -121,7 +130,7 @@ def test_editable_installs(tmp_path):
     for name, text in ways.items():
         (site / name).write_text(text)
         (found,) = installed(environ=environ, folder=str(tmp_path))
-        assert found.version == "2.0.1" and os.path.samefile(found.path, tmp_path / "source"), name
+        assert found.version == "2.0.1" and Path(found.path).samefile(tmp_path / "source"), name
         (site / name).unlink()
     torch_at(site)  # a real installation wins over the .pth files beside it
     (site / "easy.pth").write_text(str(tmp_path / "source"))

@@ -29,7 +29,7 @@ def test_releases_known():
         ("2.13.0", "2.13"),
         ("v2.13.0", "2.13"),
         ("2.13.0+cu126", "2.13"),
-        (" 2.6.0 ", "2.6"),
+        (" 2.6.0\n", "2.6"),
         ("2.0.1", "2.0"),
         ("2.14.0.dev20260801", "2.14"),
         ("2.14.0a0+git1f2e3d4", "2.14"),
@@ -41,19 +41,21 @@ def test_normalise(version, expected):
 
 
 @pytest.mark.parametrize(
-    "version", ["2.99", "2.16", "2.13.1", "2.6.1", "2.10.7", "1.13.1", "3.0", "2", "", "latest", "2.x", "2.13.0.0", "2.13\n", "２.13"]
+    "version",
+    ["2.99", "2.16", "2.13.1", "2.6.1", "2.10.7", "1.13.1", "3.0", "2", "", "latest", "2.x", "2.13.0.0", "２.13"],
 )
 def test_releases_that_do_not_exist(version):
-    if version == "2.13\n":
-        assert releases.normalise(version) == "2.13"  # white space around is no error
-        return
     with pytest.raises(UnusableInput, match=r"\.$"):
         releases.normalise(version)
 
 
 def test_ranges():
     assert releases.within("2.10", "2.9-2.11") and releases.within("2.13.0+cpu", "2.3-2.5, 2.13")
-    assert not releases.within("2.2", "2.3-2.5") and not releases.within("", "2.0-2.15") and not releases.within("2.13", "")
+    assert (
+        not releases.within("2.2", "2.3-2.5")
+        and not releases.within("", "2.0-2.15")
+        and not releases.within("2.13", "")
+    )
     assert releases.within("2.17.0", "2.6-2.15")  # later than this knowledge: the newest release answers
     assert releases.ranges(["2.3", "2.9", "2.10", "2.4", "2.5"]) == "2.3-2.5, 2.9-2.10"
 
@@ -85,7 +87,10 @@ def test_fully_shard_through_the_releases():
 
 
 def test_what_the_index_says_of_nothing():
-    assert not api.exists("torch.distributed.nothing", "2.13") and api.signature("torch.distributed.nothing", "2.13") is None
+    assert (
+        not api.exists("torch.distributed.nothing", "2.13")
+        and api.signature("torch.distributed.nothing", "2.13") is None
+    )
     assert api.since("torch.distributed.nothing") == "" and not api.exists('a"b', "2.13")
     assert api.signature("torch.distributed.fsdp.ShardingStrategy", "2.13") is None
     assert api.exists("torch.distributed.fsdp.ShardingStrategy.FULL_SHARD", "2.13")
@@ -146,4 +151,6 @@ def test_index_equals_2_13_0():
 def is_field(name):
     """Whether a name is an annotated attribute of a class, which only instances have."""
     found = resolve(name.rpartition(".")[0])
-    return any(name.rpartition(".")[2] in vars(base).get("__annotations__", {}) for base in getattr(found, "__mro__", ()))
+    return any(
+        name.rpartition(".")[2] in vars(base).get("__annotations__", {}) for base in getattr(found, "__mro__", ())
+    )

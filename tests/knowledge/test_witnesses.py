@@ -139,7 +139,12 @@ def test_tied_weights(mesh):
 
 def test_mixed_precision_policy_defaults():
     policy = MixedPrecisionPolicy()
-    assert (policy.param_dtype, policy.reduce_dtype, policy.output_dtype, policy.cast_forward_inputs) == (None, None, None, True)
+    assert (policy.param_dtype, policy.reduce_dtype, policy.output_dtype, policy.cast_forward_inputs) == (
+        None,
+        None,
+        None,
+        True,
+    )
 
 
 def test_cpu_offload_policy_fields():
@@ -211,7 +216,12 @@ def test_adam_states(mesh):
         weight, state = stepped(optimizer_class, mesh)
         assert set(state) == {"step", "exp_avg", "exp_avg_sq"}
         assert state["exp_avg"].shape == weight.shape and state["exp_avg"].dtype == weight.dtype
-        assert set(stepped(optimizer_class, mesh, amsgrad=True)[1]) == {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
+        assert set(stepped(optimizer_class, mesh, amsgrad=True)[1]) == {
+            "step",
+            "exp_avg",
+            "exp_avg_sq",
+            "max_exp_avg_sq",
+        }
 
 
 def test_sgd_states(mesh):
@@ -228,5 +238,7 @@ def test_adafactor_fails_on_sharded_matrices(mesh):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for foreach in (False, True, None):
-            with pytest.raises(RuntimeError, match="in-place operations that require placement changes are not supported"):
+            with pytest.raises(
+                RuntimeError, match="in-place operations that require placement changes are not supported"
+            ):
                 stepped(torch.optim.Adafactor, mesh, foreach=foreach)

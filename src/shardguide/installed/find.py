@@ -3,6 +3,8 @@
 Nothing is imported and no interpreter is asked: folders are listed and ``torch/version.py`` is read as text.
 """
 
+# ruff: noqa: PTH - no pathlib on the way of every command
+
 from __future__ import annotations
 
 import os

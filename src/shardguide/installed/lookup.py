@@ -5,6 +5,8 @@ here: a definition is found by its first line, ends where the next one of its de
 between, whatever the line breaks. The scripts that build the index check each hit against the real syntax tree.
 """
 
+# ruff: noqa: PTH - no pathlib on the way of every command
+
 from __future__ import annotations
 
 import os
@@ -100,7 +102,7 @@ def read_text(path: str) -> str | None:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode) or found.st_size > LIMIT:
             return None
-        with open(path, "rb") as file:  # noqa: PTH123 - start-up budget
+        with open(path, "rb") as file:
             return file.read(LIMIT + 1).decode("utf-8", "replace")
     except (OSError, ValueError):
         return None
@@ -144,7 +146,7 @@ def _definitions(text: str, name: str, start: int, end: int) -> list[tuple[int, 
 def _end(text: str, depth: int, start: int, end: int) -> int:
     """Where the definition ends: at the next definition, decorator or block of its depth or less."""
     for lead in range(0, depth + 1, 4):
-        for word in ("def ", "class ", "@", "async def ", "if ", "try:", "else:") if lead == 0 else ("def ", "class ", "@"):
+        for word in ("def ", "class ", "@", "async def ", *(("if ", "try:", "else:") if lead == 0 else ())):
             at = text.find("\n" + " " * lead + word, start, end)
             if at >= 0:
                 end = at

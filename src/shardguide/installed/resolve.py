@@ -167,7 +167,9 @@ class Resolver:
 
 def parents(node: ast.ClassDef) -> list[str]:
     """Base classes and metaclass as written: where attributes of the class may come from."""
-    return [ast.unparse(base) for base in node.bases] + [ast.unparse(item.value) for item in node.keywords if item.arg == "metaclass"]
+    return [ast.unparse(base) for base in node.bases] + [
+        ast.unparse(item.value) for item in node.keywords if item.arg == "metaclass"
+    ]
 
 
 def members(node: ast.ClassDef) -> dict[str, list[Node]]:

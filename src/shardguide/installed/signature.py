@@ -65,7 +65,9 @@ def methods(resolver: Resolver, found: Found, depth: int = DEPTH) -> list[str]:
         names |= dict.fromkeys(name for name in members(node) if not name.startswith("_"))
         for base in parents(node):
             parent = resolver.find(f"{module.name}.{base}") if depth else None
-            if parent is not None and parent.module.startswith(("torch.distributed", "torch.optim", "torch.amp", "torch.cuda")):
+            if parent is not None and parent.module.startswith(
+                ("torch.distributed", "torch.optim", "torch.amp", "torch.cuda")
+            ):
                 names |= dict.fromkeys(methods(resolver, parent, depth - 1))
     return list(names)
 
@@ -92,7 +94,9 @@ def _constructor(resolver: Resolver, module: Module, node: ast.ClassDef, depth: 
     return ()
 
 
-def _init(nodes: list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign]) -> tuple[Parameter, ...] | None:
+def _init(
+    nodes: list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign],
+) -> tuple[Parameter, ...] | None:
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     real = [node for node in functions if "overload" not in decorators(node)] or functions
     return _arguments(real[-1].args, drop_first=True) if real else None
@@ -108,19 +112,19 @@ def _fields(resolver: Resolver, module: Module, node: ast.ClassDef, depth: int) 
             home = resolver.module(parent.module) if parent is not None else None
             if isinstance(item, ast.ClassDef) and "dataclass" in decorators(item) and home is not None:
                 fields |= {name: (name, default) for name, default in _fields(resolver, home, item, depth - 1)}
-    for item in node.body:
-        if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
+    for line in node.body:
+        if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name):
             continue
-        if ast.unparse(item.annotation).startswith(("ClassVar", "typing.ClassVar")):
+        if ast.unparse(line.annotation).startswith(("ClassVar", "typing.ClassVar")):
             continue
-        name, default, keywords = item.target.id, None, {}
-        if isinstance(item.value, ast.Call) and ast.unparse(item.value.func).rpartition(".")[2] == "field":
-            keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in item.value.keywords}
+        name, default, keywords = line.target.id, None, {}
+        if isinstance(line.value, ast.Call) and ast.unparse(line.value.func).rpartition(".")[2] == "field":
+            keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in line.value.keywords}
             default = keywords.get("default") or (
                 f"{keywords['default_factory']}()" if "default_factory" in keywords else None
             )
-        elif item.value is not None:
-            default = ast.unparse(item.value)
+        elif line.value is not None:
+            default = ast.unparse(line.value)
         if keywords.get("init") == "False":
             continue
         (keyword_only if keywords.get("kw_only") == "True" else fields)[name] = (name, default)

@@ -4,6 +4,8 @@ The files under ``data/`` are ordinary JSON objects, written by the scripts with
 string holds a raw newline, so a newline, a quoted key and a colon mark exactly one place.
 """
 
+# ruff: noqa: PTH - no pathlib on the way of every command
+
 from __future__ import annotations
 
 import json
@@ -24,7 +26,7 @@ class Lines:
     def text(self) -> str:
         """The whole file."""
         if not self._text:
-            with open(os.path.join(DATA, self.name), encoding="utf-8") as file:  # noqa: PTH123 - start-up budget
+            with open(os.path.join(DATA, self.name), encoding="utf-8") as file:
                 self._text = file.read()
         return self._text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from shardguide.accounting import Layout as MeshLayout
-from shardguide.accounting import RankRun, Request, per_rank
+from shardguide.accounting import RankRun, Request, Survey, per_rank, take
 from shardguide.guidance.model import Parameter
 
 from .situation import Situation
@@ -77,11 +77,27 @@ def known_bytes(run: RankRun) -> tuple[int, bool]:
     return sum(part for part in parts if part is not None), all(part is not None for part in parts)
 
 
+def survey(s: Situation, layout: Layout) -> Survey:
+    """The model's parameters by kind, sorted once: without placements only the group sizes differ between layouts."""
+    if layout.placements:
+        return take(request(s, layout))
+    once: Survey | None = s.memo.get("survey")
+    if once is None:
+        once = s.memo["survey"] = take(request(s, layout))
+    if layout.strategy == "none":
+        return once._replace(shard_size=1, replicate_size=layout.replicate * layout.shard)
+    return once._replace(shard_size=layout.shard, replicate_size=layout.replicate)
+
+
 def states(s: Situation, layout: Layout) -> States:
     """What the rank that holds most has to hold."""
     if not s.model.parameters:
         return _stated(s, layout)
-    return States(*known_bytes(heaviest(per_rank(request(s, layout)))))
+    found: States | None = s.memo.get(layout)
+    if found is None:
+        runs = per_rank(request(s, layout), survey(s, layout))
+        found = s.memo[layout] = States(*known_bytes(heaviest(runs)))
+    return found
 
 
 def _stated(s: Situation, layout: Layout) -> States:
@@ -95,15 +111,18 @@ def _stated(s: Situation, layout: Layout) -> States:
 
 
 def padding(s: Situation, layout: Layout) -> float:
-    """Share of the stored elements of a shard group that are padding."""
+    """Share of the stored elements of a shard group that are padding, every parameter sharded on its own dim."""
     if not s.model.parameters or layout.strategy == "none":
         return 0.0
     stored = owned = 0
-    for parameter in s.model.parameters:
-        rows = parameter.shape[0] if parameter.shape else 1
-        per_row = parameter.numel // max(1, rows)
-        stored += -(-rows // layout.shard) * per_row * layout.shard
-        owned += parameter.numel
+    sorted_ = survey(s, layout)
+    for kind, count in zip(sorted_.kinds, sorted_.counts, strict=True):
+        elements = 1
+        for extent in kind.shape:
+            elements *= extent
+        rows = max(1, kind.shape[kind.dim] if kind.shape else 1)
+        stored += count * -(-rows // layout.shard) * (elements // rows) * layout.shard
+        owned += count * elements
     return 1 - owned / stored if stored else 0.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from shardguide.guidance.errors import UnusableInput
@@ -26,20 +27,9 @@ from .evidence import Handed, read_files
 from .gather import Gathered, ask, gather
 from .model import load
 from .release import Resolved, resolve
+from .request import PlanRequest
 from .situation import Situation
 from .sources import cite
-
-
-class PlanRequest(NamedTuple):
-    """Everything a front end hands over; absent is None or empty."""
-
-    given: dict[str, Any]  # by field name, as text or value
-    remembered: dict[str, Any] = {}  # noqa: RUF012 - never changed in place
-    files: tuple[str, ...] = ()  # --from
-    measured: tuple[str, ...] = ()
-    current: str = ""
-    site_packages: str | None = None
-    also: tuple[str, ...] = ()  # of code.ON_REQUEST
 
 
 class Prepared(NamedTuple):
@@ -103,6 +93,7 @@ def _situation(
         offload=gathered.value("offload", "auto"),
         measured=handed.measured,
         current=handed.current,
+        memo={},
     )
 
 
@@ -156,7 +147,12 @@ def prepare(request: PlanRequest) -> Prepared:
     if resolved.release.version:
         answers["torch"] = Answer(resolved.release.version, resolved.release.known_from)
     model = _model(gathered)
-    inputs = (sorted(answers.items()), handed.digest, model and digest(model), sorted(request.also))
+    inputs = (
+        sorted(answers.items()),
+        handed.digest,
+        model and sha256(repr(model).encode()).hexdigest(),
+        sorted(request.also),
+    )
     if model is None:
         waiting = (*resolved.questions, *gathered.conflicts, ask(fields.MODEL))
         return Prepared(resolved.release, answers, None, None, waiting, handed.notes, inputs)

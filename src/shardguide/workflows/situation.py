@@ -43,6 +43,7 @@ class Situation(NamedTuple):
     offload: str  # "auto", "yes", "no"
     measured: tuple[Measured, ...] = ()
     current: Any = None  # code.current.Current
+    memo: dict[Any, Any] = {}  # noqa: RUF012 - arithmetic done once per layout; prepare() gives each situation its own
 
     @property
     def per_node(self) -> int:

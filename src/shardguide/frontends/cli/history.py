@@ -7,7 +7,6 @@ from argparse import ArgumentParser, Namespace
 
 from shardguide.frontends.conduct import project
 from shardguide.frontends.render.blocks import Table, Text
-from shardguide.frontends.render.views import view_of
 from shardguide.notebook import commands
 
 from . import desk, output
@@ -27,7 +26,7 @@ def call(arguments: Namespace) -> int:
     with desk.notebook(arguments) as notebook:
         if arguments.id:
             record = commands.recall(notebook, arguments.id)
-            output.show(record, arguments, view_of(record["workflow"]))
+            output.show(record, arguments)
             return 0
         record = commands.history(notebook, None if arguments.everywhere else project(), max(1, arguments.limit))
     if wants_json(arguments):

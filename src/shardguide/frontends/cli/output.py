@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable
-from typing import Any
-
-from shardguide.frontends.render.blocks import Block
+from typing import TYPE_CHECKING, Any
 
 from .parser import wants_json
+
+if TYPE_CHECKING:
+    from shardguide.frontends.render.blocks import Block
 
 STATUS = {"complete": 0, "partial": 0, "needs_answers": 3}
 
 
-def show(record: dict[str, Any], arguments: Namespace, view: Callable[[dict[str, Any], bool], list[Block]]) -> int:
+def show(record: dict[str, Any], arguments: Namespace) -> int:
     """Print ``record`` as the arguments ask for; returns the exit status that it stands for."""
     if wants_json(arguments):
         from shardguide.guidance.serialise import to_json
 
         sys.stdout.write(to_json(record))
     else:
-        page(view(record, arguments.verbose), arguments.format)
+        from shardguide.frontends.render.views import view_of
+
+        page(view_of(record["workflow"])(record, arguments.verbose), arguments.format)
     return STATUS.get(record.get("status", "complete"), 0)
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shardguide.frontends import conduct
-from shardguide.frontends.render.plan_view import view
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.record import Guidance
-from shardguide.workflows.plan import plan
-from shardguide.workflows.plan.code import ON_REQUEST
+from shardguide.workflows.request import ON_REQUEST
 
 from . import asking, desk, output
 from .parser import add_common, wants_json
 from .situation import add_situation, ask_and_answer, given, request
+
+if TYPE_CHECKING:
+    from shardguide.guidance.record import Guidance
 
 EPILOG = """examples:
   shardguide plan ./Llama-3.1-8B --gpus 16 --nodes 2 --gpu "H100 SXM 80GB" --intra nvlink \\
@@ -39,6 +38,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def call(arguments: Namespace) -> int:
     """Plan, ask what is missing, show, write on request."""
+    from shardguide.frontends import conduct
+    from shardguide.workflows.plan import plan
+
     stated = given(arguments)
     with desk.notebook(arguments) as notebook:
 
@@ -48,7 +50,7 @@ def call(arguments: Namespace) -> int:
         record = ask_and_answer(arguments, stated, lambda: conduct.conduct(make, notebook))
         if arguments.show:
             return _show_one(record, arguments)
-        status = output.show(record, arguments, view)
+        status = output.show(record, arguments)
         if arguments.write:
             from .writing import write_plan
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.workflows import fields
-from shardguide.workflows.prepare import PlanRequest
+from shardguide.workflows.request import PlanRequest
 
 from . import asking
 

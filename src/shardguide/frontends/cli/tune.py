@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shardguide.frontends import conduct
-from shardguide.frontends.render.tune_view import view
-from shardguide.guidance.record import Guidance
-from shardguide.workflows.tune import TuneRequest, tune
-from shardguide.workflows.tune.now import NOW_KEYS
+from shardguide.workflows.request import NOW_KEYS
 
 from . import desk, output
 from .parser import add_common
 from .situation import add_situation, ask_and_answer, given, request
+
+if TYPE_CHECKING:
+    from shardguide.guidance.record import Guidance
 
 EPILOG = """examples:
   shardguide tune config.json --gpus 8 --nodes 1 --gpu "A100 80GB" --intra nvlink --optimizer adamw \\
@@ -37,6 +36,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def call(arguments: Namespace) -> int:
     """Recommend dtypes and offload, beside what runs now."""
+    from shardguide.frontends import conduct
+    from shardguide.workflows.tune import TuneRequest, tune
+
     stated = given(arguments)
     with desk.notebook(arguments) as notebook:
 
@@ -44,4 +46,4 @@ def call(arguments: Namespace) -> int:
             return tune(TuneRequest(request(arguments, stated, remembered), tuple(arguments.now)))
 
         record = ask_and_answer(arguments, stated, lambda: conduct.conduct(make, notebook))
-        return output.show(record, arguments, view)
+        return output.show(record, arguments)

@@ -8,7 +8,7 @@ from shardguide.guidance.record import Check, Decision, Guidance, Next
 
 from .. import prepare
 from ..numbers import States, heaviest, known_bytes, states
-from ..prepare import PlanRequest
+from ..request import PlanRequest
 from ..situation import Situation
 from . import code, communication, ledger, memory, mesh, precision, running, sharding
 from .measuring import facts, peak_of, reconsider

@@ -13,9 +13,6 @@ from ..situation import Situation
 from .precision import Policy
 from .running import backend_string
 
-# What `--also` can ask for beyond what every plan shows.
-ON_REQUEST = ("fsdp1", "accelerate", "torchtitan")
-
 
 class Rendered:
     """Snippets, and what could not be rendered with the reason."""

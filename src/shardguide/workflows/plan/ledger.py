@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardguide.accounting import FORMULAS, Group, RankRun, groups, lower_bounds, per_rank, support, transients
+from shardguide.accounting import FORMULAS, Group, RankRun, groups, lower_bounds, per_rank, support, take, transients
 from shardguide.guidance.serialise import plain
 
 from ..numbers import Layout, request
@@ -32,17 +32,18 @@ def build(
             "lower_bounds": "some rank holds at least ceil(stated size / ranks of a shard group) elements"
         }
         return part, (), ()
-    runs = per_rank(asked)
-    made = groups(asked)
+    kinds = take(asked)
+    runs = per_rank(asked, kinds)
+    made = groups(asked, kinds)
     part["per_rank"] = plain(runs)
     part["groups"] = plain(made)
     if layout.placements:
         part["per_rank_shard0"] = plain(
             per_rank(request(s, layout._replace(placements=()), (policy.param, policy.reduce), offload))
         )
-    part["transients"] = plain(transients(asked))
+    part["transients"] = plain(transients(asked, kinds))
     if s.optimizer:
-        found = support(asked)
+        found = support(asked, kinds)
         part["optimizer_support"] = plain(found)
     part["formulas"] = FORMULAS
     return part, runs, made

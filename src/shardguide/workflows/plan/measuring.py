@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from shardguide.guidance.record import Decision, Fact
-from shardguide.readers.measured import Measured
 
 from ..numbers import Layout, gib
 from ..situation import Situation
 from .memory import Peak
+
+if TYPE_CHECKING:
+    from shardguide.readers.measured import Measured
 
 # Headroom beyond the exact extra bytes before a measured plan is told to keep parameters unsharded: allocator rounding
 # and the steps that were not measured. Shardguide's own line.

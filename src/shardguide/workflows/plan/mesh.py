@@ -91,7 +91,7 @@ def decide(s: Situation, layout: Layout) -> Decision:
         )
         sources.append("tp.before_fsdp")
     if layout.placements:
-        before, after = padding(s, plain), _after(s, layout)
+        before, after = padding(s, plain), padding(s, layout)
         choice += f"; shard_placement_fn for {_placed(s, layout)}"
         reasons.append(
             f"Under Shard(0) {percent(before)} of the stored elements would be padding, since dim 0 has fewer rows than there "
@@ -108,12 +108,3 @@ def decide(s: Situation, layout: Layout) -> Decision:
         )
         sources.append("fsdp2.placement_fn.even")
     return Decision("mesh", choice, tuple(reasons), tuple(alternatives), tuple(dict.fromkeys(sources)))
-
-
-def _after(s: Situation, layout: Layout) -> float:
-    placed = dict(layout.placements)
-    rest = s.model._replace(parameters=tuple(p for p in s.model.parameters if p.name not in placed))
-    moved = sum(p.numel for p in s.model.parameters if p.name in placed)
-    share = padding(s._replace(model=rest), layout)
-    stored = moved + rest.size / (1 - share) if rest.parameters else moved
-    return 1 - (moved + (rest.size if rest.parameters else 0)) / stored

@@ -11,7 +11,7 @@ from .. import prepare
 from ..numbers import Layout, gib, states
 from ..plan import code, memory, mesh, precision, running, sharding
 from ..plan.measuring import facts, peak_of
-from ..prepare import PlanRequest
+from ..request import PlanRequest
 from ..situation import Situation
 from .now import Now, from_words, read
 from .table import Row, Setup, rows

@@ -8,7 +8,7 @@ from shardguide.code.current import Current
 from shardguide.guidance.dtypes import dtype_name
 from shardguide.guidance.errors import UnusableInput
 
-NOW_KEYS = ("api", "strategy", "param", "reduce", "output", "offload", "scaler")
+from ..request import NOW_KEYS
 
 _STRATEGIES = {
     "FULL_SHARD": "full", "SHARD_GRAD_OP": "grad_op", "NO_SHARD": "none", "HYBRID_SHARD": "hybrid", "_HYBRID_SHARD_ZERO2": "hybrid",
