@@ -152,8 +152,8 @@ def one(
         where = tuple(Place(*item) for item in places[source["place"]]["at"])
         anchors = tuple(" ".join(anchor.split()) for anchor in source["anchors"])
         for anchor in anchors:
-            if len(anchor) < 8:
-                raise Wrong(f"too short to be found again: {anchor!r}")
+            if len(anchor) < 8 or not anchor.isascii():
+                raise Wrong(f"too short to be found again, or not ASCII: {anchor!r}")
             owner = words.setdefault((source["place"], anchor), name)
             if owner != name:
                 raise Wrong(f"{owner} rests on the same words: {anchor!r}")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shardguide.accounting import SOURCES, Group, Layout, Request, groups, per_rank, split_ties, transients
-from shardguide.accounting.groups import mixed_dtypes
+from shardguide.accounting.group import mixed_dtypes
 
 from . import small
 from .oracle import describe, dp_mesh, fake_world, local, param_groups, shard

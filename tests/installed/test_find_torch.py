@@ -192,7 +192,7 @@ def test_thousands_of_path_files_are_bounded(tmp_path):
     site = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
     site.mkdir(parents=True)
     for number in range(2500):
-        (site / f"{number:05}.pth").write_text(f"{tmp_path}\n" * 200)
+        (site / f"{number:05}.pth").write_text(f"{tmp_path}\n" * 3)
     environ = {"VIRTUAL_ENV": str(tmp_path / "env")}
     found = installed(environ=environ, folder=str(tmp_path))
     assert all(item.found_by == "own environment" for item in found)

@@ -74,7 +74,9 @@ def _rope(d: Draw) -> None:
             "original_max_position_embeddings": 64,
         },
     )
-    d.seldom("partial_rotary_factor", 0.5, 1.0)
+    scaling = d.values.get("rope_scaling") or {}
+    if scaling.get("rope_type") != "yarn":  # of odd widths, transformers' yarn takes 3 and no other
+        d.seldom("partial_rotary_factor", 0.5, 1.0)
 
 
 def _decoder(d: Draw) -> None:

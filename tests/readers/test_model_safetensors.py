@@ -130,6 +130,15 @@ def test_hand_made_file(tmp_path: Path) -> None:
     assert read(tmp_path / "no-ending", pack(padded, 32)).parameters == evidence.parameters
 
 
+@pytest.mark.parametrize("length", [640, 896, 1152, 1408, 0x121C08])
+def test_lengths_that_look_like_another_format(tmp_path: Path, length: int) -> None:
+    """A header of 640 bytes makes a file begin like a pickle, one of 1186824 like ONNX."""
+    content = pack(json.dumps(GOOD).encode().ljust(length), 32)
+    assert content[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x08\x1c")
+    assert len(read(tmp_path / "m.safetensors", content).parameters) == 2
+    assert len(read(tmp_path / "no-ending", content).parameters) == 2
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [

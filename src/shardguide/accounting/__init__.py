@@ -6,15 +6,19 @@ real ``fully_shard`` and compare to the byte.
 
 from __future__ import annotations
 
-from .flat import flat_per_rank
-from .groups import groups, members, mixed_dtypes, split_ties
+from typing import TYPE_CHECKING, Any
+
+from .group import groups, members, mixed_dtypes, split_ties
 from .mesh import Layout
 from .optimizers import Support, optimizer_support, support
 from .records import Group, RankRun, Request
-from .refusals import Refusal, refusals
 from .shards import lives, lower_bounds, per_rank
 from .survey import Survey, take
-from .transients import SOURCES, transients
+
+if TYPE_CHECKING:
+    from .flat import flat_per_rank
+    from .refusal import Refusal, refusals
+    from .transient import SOURCES, transients
 
 __all__ = [
     "FORMULAS",
@@ -41,6 +45,27 @@ __all__ = [
     "transients",
 ]
 
+# Imported when first asked for: not every command needs them, and each costs start-up time.
+_LATER = {
+    "flat_per_rank": "flat",
+    "Refusal": "refusal",
+    "refusals": "refusal",
+    "SOURCES": "transient",
+    "transients": "transient",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(f"{__name__}.{_LATER[name]}")
+    value = getattr(module, name)
+    globals()[name] = value
+    return value
+
+
 # accounting.formulas: W is the shard size, c = ceil(d / W) with d the extent of the shard dim, r the elements per row
 # of it; the compute dtype is MixedPrecisionPolicy.param_dtype, else the parameter's own.
 FORMULAS: dict[str, str] = {
@@ -55,7 +80,7 @@ FORMULAS: dict[str, str] = {
     "optimizer_scalar_bytes": "zero-dimensional state tensors per trained parameter x 4 bytes, on every rank",
     "buffer_bytes": "every buffer whole: fully_shard does not shard buffers",
     "groups.unsharded_bytes": "W x sum of c x r x bytes in the compute dtype",
-    "groups.all_gather_bytes": "the all-gather's output: as unsharded_bytes; 0 for W = 1 from 2.9 on, with no gathering",
+    "groups.all_gather_bytes": "output of the all-gather: as unsharded_bytes; 0 for W = 1 from 2.9 on, nothing moves",
     "groups.all_gather_input_bytes": "this rank's part of the all-gather's output: all_gather_bytes / W",
     "groups.reduce_scatter_bytes": (
         "the reduce-scatter's input: W x sum of c x r x bytes in the reduce dtype, over parameters with requires_grad"

@@ -78,7 +78,7 @@ def take(request: Request) -> Survey:
     others = frozenset(request.hyper.get("other_names", ()))
     plain = by_name is None and call is None and not plan and not others
 
-    follows_parameter = release_minor(request.release) >= (2, 15)  # gradients without a reduce_dtype; see groups.py
+    follows_parameter = release_minor(request.release) >= (2, 15)  # gradients without a reduce_dtype; see group.py
     index: dict[tuple[object, ...], int] = {}
     kinds: list[Kind] = []
     counts: list[int] = []

@@ -3,7 +3,8 @@
 Nothing is imported and no interpreter is asked: folders are listed and ``torch/version.py`` is read as text.
 """
 
-# ruff: noqa: PTH - no pathlib on the way of every command
+# No pathlib in this module: it is on the way of every command.
+# ruff: noqa: PTH112, PTH113, PTH116, PTH118, PTH120
 
 from __future__ import annotations
 
@@ -143,7 +144,7 @@ def _editable(root: str) -> list[str]:
             text = _small(os.path.join(root, name)) or ""
             for path in re.findall(r"['\"]torch['\"]\s*:\s*['\"]([^'\"\n]{1,4000})['\"]", text)[:1]:
                 result.append(os.path.dirname(path.replace("\\\\", "\\")))
-    return [path for path in result if path and os.path.isdir(path)]
+    return [path for path in list(dict.fromkeys(result))[:200] if path and os.path.isdir(path)]
 
 
 def _names(folder: str) -> list[str]:

@@ -5,7 +5,8 @@ here: a definition is found by its first line, ends where the next one of its de
 between, whatever the line breaks. The scripts that build the index check each hit against the real syntax tree.
 """
 
-# ruff: noqa: PTH - no pathlib on the way of every command
+# No pathlib in this module: it is on the way of every command.
+# ruff: noqa: PTH116, PTH118, PTH123
 
 from __future__ import annotations
 
@@ -41,12 +42,14 @@ class Tree:
         self.root = root
         self._texts: dict[str, str | None] = {}
         self._spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
-        self._words: dict[tuple[str, int, int], tuple[str, list[int]]] = {}
 
     def text(self, file: str) -> str | None:
-        """The text of a file, or None where there is no such regular file of a bearable size."""
+        """The text of a file, or None where there is no such regular file of a bearable size.
+
+        One character for each byte, which costs no decoding: what is searched for is ASCII, and lines stay lines.
+        """
         if file not in self._texts:
-            self._texts[file] = read_text(os.path.join(self.root, file))
+            self._texts[file] = read_text(os.path.join(self.root, file), "latin-1")
         return self._texts[file]
 
     def spans(self, file: str, definition: str) -> list[tuple[int, int]]:
@@ -74,36 +77,50 @@ class Tree:
                 if at >= 0:
                     return text.count("\n", 0, at) + 1
         for start, end in self.spans(file, definition):
-            flat, first_words = self._flat(file, start, end)
             for anchor in anchors:
-                at = flat.find(anchor)
-                if at >= 0:
-                    word = flat.count(" ", 0, at)
-                    return text.count("\n", 0, start) + bisect_right(first_words, word)
+                line = _across_lines(text, start, end, anchor)
+                if line is not None:
+                    return line
         return None
 
-    def _flat(self, file: str, start: int, end: int) -> tuple[str, list[int]]:
-        """The words of a stretch joined by single spaces, and for each line the number of words before it."""
-        key = (file, start, end)
-        if key not in self._words:
-            words: list[str] = []
-            before: list[int] = []
-            for line in (self.text(file) or "")[start:end].split("\n"):
-                before.append(len(words))
-                parts = line.split()
-                words += parts[1:] if parts and parts[0] == "#" else parts  # a comment may run over several lines
-            self._words[key] = (" ".join(words), before)
-        return self._words[key]
+
+def _across_lines(text: str, start: int, end: int, anchor: str) -> int | None:
+    """The line at which an anchor begins that runs over line breaks, between two offsets.
+
+    Only stretches around the anchor's longest word are split into words: most of a file never is.
+    """
+    word = max(anchor.split(), key=len)
+    reach = 2 * len(anchor) + 400  # how far the anchor may stretch with indentation and comment signs
+    at = text.find(word, start, end)
+    while at >= 0:
+        first = text.rfind("\n", start, max(start, at - reach)) + 1 or start
+        flat, before = _words(text[first : min(end, at + 4 * reach)])
+        found = flat.find(anchor)
+        if found >= 0:
+            return text.count("\n", 0, first) + bisect_right(before, flat.count(" ", 0, found))
+        at = text.find(word, at + 3 * reach + 1, end)
+    return None
 
 
-def read_text(path: str) -> str | None:
+def _words(stretch: str) -> tuple[str, list[int]]:
+    """The words of a stretch joined by single spaces, and for each of its lines the number of words before it."""
+    words: list[str] = []
+    before: list[int] = []
+    for line in stretch.split("\n"):
+        before.append(len(words))
+        parts = line.split()
+        words += parts[1:] if parts and parts[0] == "#" else parts  # a comment may run over several lines
+    return " ".join(words), before
+
+
+def read_text(path: str, encoding: str = "utf-8") -> str | None:
     """A regular file of at most LIMIT bytes as text, broken bytes replaced; None for anything else."""
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode) or found.st_size > LIMIT:
             return None
         with open(path, "rb") as file:
-            return file.read(LIMIT + 1).decode("utf-8", "replace")
+            return file.read(LIMIT + 1).decode(encoding, "replace")
     except (OSError, ValueError):
         return None
 

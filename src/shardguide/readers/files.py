@@ -49,6 +49,8 @@ def quoted(value: object, limit: int = 60) -> str:
 
 def foreign(head: bytes) -> str:
     """What a binary file is, from its first bytes (64 suffice): "" for text and for what is not known."""
+    if head[4:9] == b"\0\0\0\0{":
+        return ""  # safetensors: its first bytes are a length, and 640 looks like a pickle's beginning
     for magic, what in _MAGIC:
         if head.startswith(magic):
             return what

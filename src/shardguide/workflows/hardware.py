@@ -38,7 +38,7 @@ def resolve(name: str, memory: str, device: str, from_user: bool) -> Hardware:
         return Hardware(name or "CPU", "cpu", stated(size), None, "", ())
     if not name:
         return Hardware("", device, stated(size), None, "", ())
-    rows = find(name)
+    rows = find(name, every=size is not None)
     if not rows:
         return _unknown(name, size, device)
     if size is not None:
@@ -132,4 +132,10 @@ def _sized(name: str, rows: tuple[Gpu, ...], size: Stated, from_user: bool) -> H
     )
     ask = f"{name} has {known or 'another size'}, you say {size.text}. {what}"
     why = "Under MIG each process sees one partition, and NCCL's use across partitions is limited; the memory bounds the shards."
-    return _facts(rows, stated(size), (Question("gpu_memory", ask, why, (size.text, *known.split(" or "))),))
+    found = _facts(rows, stated(size), (Question("gpu_memory", ask, why, (size.text, *known.split(" or "))),))
+    return found._replace(name=name)
+
+
+def agrees(name: str, memory: str) -> bool:
+    """Whether a GPU of that name can have that memory."""
+    return bool(narrow(find(name, every=True), parse_memory(memory)))

@@ -128,13 +128,38 @@ def _questions(s: Situation, gathered: Gathered, resolved: Resolved, found: hard
     return list(first.values())
 
 
+# What was remembered about one thing says nothing any more once another one is stated anew.
+_DEPENDENTS = {"gpus": ("nodes", "tp", "shard_size"), "gpu": ("gpu_memory", "device"), "model": ("implementation",)}
+
+
+def _still_true(request: PlanRequest, handed: Handed) -> dict[str, Any]:
+    """The remembered answers, without those that belong to another cluster or GPU than the one stated now."""
+    kept = dict(request.remembered)
+    stated = {name: str(value) for name, value in request.given.items()}
+    stated |= {name: str(fact.value) for name, fact in handed.facts.items() if name not in stated}
+    for name, dependents in _DEPENDENTS.items():
+        if name in stated and stated[name] != str(request.remembered.get(name)):
+            for dependent in dependents:
+                kept.pop(dependent, None)
+    if (
+        "gpu_memory" in stated
+        and "gpu" in kept
+        and "gpu" not in stated
+        and not hardware.agrees(kept["gpu"], stated["gpu_memory"])
+    ):
+        del kept["gpu"]
+    if stated.get("nodes", str(kept.get("nodes"))) == "1" or stated.get("gpus") == "1":
+        kept.pop("inter", None)
+    return kept
+
+
 def prepare(request: PlanRequest) -> Prepared:
     """Read everything that was handed over.
 
     Raises UnusableInput for input that cannot be read and for options that contradict each other.
     """
     handed = read_files(request.files, request.measured, request.current)
-    gathered = gather(fields.PLAN, request.given, handed.facts, request.remembered)
+    gathered = gather(fields.PLAN, request.given, handed.facts, _still_true(request, handed))
     _counts(gathered)
     resolved = resolve(request.given.get("torch"), request.site_packages, request.remembered.get("torch"))
     found = hardware.resolve(

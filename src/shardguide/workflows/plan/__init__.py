@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardguide.accounting import Group
 from shardguide.guidance.record import Check, Decision, Guidance, Next
 
 from .. import prepare
-from ..numbers import States, heaviest, known_bytes, states
+from ..numbers import Layout, States, heaviest, known_bytes, states
 from ..request import PlanRequest
 from ..situation import Situation
-from . import code, communication, ledger, memory, mesh, precision, running, sharding
+from . import code, communication, fsdp1, ledger, memory, mesh, precision, running, sharding
 from .measuring import facts, peak_of, reconsider
 
 APPROVE = "Is this the configuration to use in production? Nothing is used before you confirm it."
@@ -65,24 +66,33 @@ def plan(request: PlanRequest) -> Guidance:
     return _decide(s, prepared, request.also)
 
 
+def _how(s: Situation, layout: Layout, groups: tuple[Group, ...], policy: precision.Policy) -> list[Decision]:
+    """Mesh, resharding, wrapping and precision, in the terms of the API that the release has."""
+    dtypes = precision.decide(s, layout)
+    if layout.strategy != "none" and not s.has_fsdp2():
+        return [fsdp1.mesh(s, layout), fsdp1.reshard(layout), fsdp1.wrapping(s), fsdp1.precision(s, policy, dtypes)]
+    return [
+        mesh.decide(s, layout),
+        communication.reshard(s, layout, groups),
+        communication.wrapping(s, layout, groups),
+        dtypes,
+    ]
+
+
 def _decide(s: Situation, prepared: prepare.Prepared, also: tuple[str, ...]) -> Guidance:
     decision, layout = sharding.decide(s)
-    layout = mesh.place(s, layout)
     policy = precision.policy(s)
     peak = peak_of(s)
     if peak is not None:
         whole = sum(group.unsharded_bytes or 0 for group in ledger.build(s, layout, policy, False)[2])
         decision, layout = reconsider(s, decision, layout, peak, whole)
     offload = memory.offloads(s, layout, states(s, layout))
-    part, runs, groups = ledger.build(s, layout, policy, offload)
+    part, runs, groups = ledger.build(s, layout, policy, offload, also)
     need = States(*known_bytes(heaviest(runs))) if runs else states(s, layout)
     checkpointing = memory.activation_checkpointing(s, layout, peak)
     decisions = [
         decision,
-        mesh.decide(s, layout),
-        communication.reshard(s, layout, groups),
-        communication.wrapping(s, layout, groups),
-        precision.decide(s, layout),
+        *_how(s, layout, groups, policy),
         memory.cpu_offload(s, layout, need, peak),
         checkpointing,
         running.backend(s, offload),

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardguide.accounting import FORMULAS, Group, RankRun, groups, lower_bounds, per_rank, support, take, transients
+from shardguide.accounting import (
+    FORMULAS,
+    Group,
+    RankRun,
+    flat_per_rank,
+    groups,
+    lower_bounds,
+    per_rank,
+    support,
+    take,
+    transients,
+)
 from shardguide.guidance.serialise import plain
 
 from ..numbers import Layout, request
@@ -13,7 +24,7 @@ from .precision import Policy
 
 
 def build(
-    s: Situation, layout: Layout, policy: Policy, offload: bool
+    s: Situation, layout: Layout, policy: Policy, offload: bool, also: tuple[str, ...] = ()
 ) -> tuple[dict[str, Any], tuple[RankRun, ...], tuple[Group, ...]]:
     """The JSON part, the runs of equal ranks and the communication groups."""
     asked = request(s, layout, (policy.param, policy.reduce) if layout.strategy != "none" else ("", ""), offload)
@@ -33,10 +44,13 @@ def build(
         }
         return part, (), ()
     kinds = take(asked)
-    runs = per_rank(asked, kinds)
-    made = groups(asked, kinds)
+    fsdp1 = layout.strategy != "none" and not s.has_fsdp2()
+    runs = flat_per_rank(asked) if fsdp1 else per_rank(asked, kinds)
+    made = () if fsdp1 else groups(asked, kinds)
     part["per_rank"] = plain(runs)
     part["groups"] = plain(made)
+    if "fsdp1" in also and layout.strategy != "none" and not fsdp1:
+        part["per_rank_fsdp1"] = plain(flat_per_rank(asked._replace(placements=None)))
     if layout.placements:
         part["per_rank_shard0"] = plain(
             per_rank(request(s, layout._replace(placements=()), (policy.param, policy.reduce), offload))

@@ -19,13 +19,17 @@ def place(s: Situation, layout: Layout) -> Layout:
     """
     if layout.strategy == "none" or layout.tp > 1 or not s.at_least(2, 6) or padding(s, layout) <= MATERIAL:
         return layout
+    key = ("placed", layout.shard)
+    if key in s.memo:
+        return layout._replace(placements=s.memo[key])
     found: list[tuple[str, int]] = []
     for parameter in s.model.parameters:
         if wasteful(parameter, layout.shard):
             dims = [i for i in range(1, len(parameter.shape)) if parameter.shape[i] % layout.shard == 0]
             if dims:
                 found.append((parameter.name, dims[0]))
-    return layout._replace(placements=tuple(found))
+    s.memo[key] = tuple(found)
+    return layout._replace(placements=s.memo[key])
 
 
 def mesh_text(layout: Layout) -> str:
@@ -78,7 +82,7 @@ def decide(s: Situation, layout: Layout) -> Decision:
             "A 1-D mesh over all data-parallel ranks is what fully_shard makes by itself; stating it gives it a name."
         )
         sources += ["fsdp2.mesh.none", "mesh.what"]
-        if s.nodes > 1:
+        if s.nodes > 1 and s.dp_per_node > 1:
             alternatives.append(
                 Alternative(
                     f"2-D: (replicate={s.nodes}, shard={s.dp_per_node})",

@@ -13,6 +13,7 @@ from shardguide.guidance.record import Alternative, Decision
 
 from ..numbers import Layout, States, gib, padding, percent, states
 from ..situation import Situation
+from .mesh import MATERIAL, place
 
 # Share of a GPU's memory that parameters, gradients and optimizer state may take before the less sharded form is no
 # longer the first choice: what is left is for activations and buffers, which only a measurement can tell.
@@ -42,8 +43,8 @@ class Candidate(NamedTuple):
 
 
 def candidate(s: Situation, strategy: str, shard_size: int) -> Candidate:
-    """The strategy with its exact states; ``shard_size`` is the size of one shard group."""
-    layout = Layout(strategy, s.dp // shard_size, shard_size, s.tp)
+    """The strategy, its parameters placed, with its exact states; ``shard_size`` is the size of one shard group."""
+    layout = place(s, Layout(strategy, s.dp // shard_size, shard_size, s.tp))
     return Candidate(layout, states(s, layout))
 
 
@@ -51,7 +52,7 @@ def hybrid_sizes(s: Situation) -> list[int]:
     """Shard groups made of whole nodes, smallest first; the whole world is full sharding and not among them."""
     if s.nodes < 2:
         return []
-    return [s.dp_per_node * n for n in range(1, s.nodes) if s.nodes % n == 0]
+    return [s.dp_per_node * n for n in range(1, s.nodes) if s.nodes % n == 0 and s.dp_per_node * n > 1]
 
 
 def _hybrid(s: Situation, full: Candidate) -> Candidate | None:
@@ -60,8 +61,9 @@ def _hybrid(s: Situation, full: Candidate) -> Candidate | None:
         found = candidate(s, "hybrid", size)
         if not found.roomy(s):
             continue
-        within_node = size == s.dp_per_node and s.intra in ("nvlink", "xgmi", "xelink") and s.inter != ""
-        spares_padding = padding(s, found.layout) < padding(s, full.layout)
+        # Multi-node NVLink is no slower link to spare; with one GPU a node there is no link within.
+        within_node = size == s.dp_per_node > 1 and s.intra != "" and s.inter not in ("", "nvlink")
+        spares_padding = padding(s, full.layout) > MATERIAL > padding(s, found.layout)
         return found if within_node or spares_padding else None
     return None
 
@@ -87,9 +89,13 @@ def choose(s: Situation) -> tuple[Candidate, str]:
     return everything, "memory" if whole.impossible(s) else "default"
 
 
+FSDP1_NAMES = {"full": "FULL_SHARD", "grad_op": "SHARD_GRAD_OP", "hybrid": "HYBRID_SHARD"}
+
+
 def _chosen_text(s: Situation, layout: Layout) -> str:
     if layout.strategy == "none":
         return "none: DistributedDataParallel" if s.dp > 1 else "none: one process, no sharding"
+    name = FSDP1_NAMES[layout.strategy]
     what = {
         "full": "parameters, gradients and optimizer state",
         "grad_op": "gradients and optimizer state at all times, parameters between steps",
@@ -97,8 +103,8 @@ def _chosen_text(s: Situation, layout: Layout) -> str:
     }[layout.strategy]
     if layout.strategy == "hybrid":
         node = " (one node)" if s.nodes > 1 and layout.shard == s.dp_per_node else ""
-        return f"hybrid: {what} over groups of {layout.shard} ranks{node}, replicated over {layout.replicate} groups"
-    return f"{layout.strategy}: {what} over all {layout.shard} data-parallel ranks"
+        return f"hybrid: {what} over groups of {layout.shard} ranks{node}, replicated over {layout.replicate} groups (FSDP1: {name})"
+    return f"{layout.strategy}: {what} over all {layout.shard} data-parallel ranks (FSDP1: {name})"
 
 
 def _reasons(s: Situation, best: Candidate, key: str) -> list[str]:
@@ -118,7 +124,7 @@ def _reasons(s: Situation, best: Candidate, key: str) -> list[str]:
         ],
         "fewer_ranks": [
             f"Groups of {best.layout.shard} ranks hold the states: {best.needs(s)}, at most a quarter (Shardguide's threshold).",
-            f"Over all {s.dp} ranks {percent(padding(s, Layout('full', 1, s.dp, s.tp)))} of the stored elements would be "
+            f"Over all {s.dp} ranks {percent(padding(s, candidate(s, 'full', s.dp).layout))} of the stored elements would be "
             f"padding, over {best.layout.shard} it is {percent(padding(s, best.layout))}.",
         ],
         "memory": [
@@ -129,8 +135,37 @@ def _reasons(s: Situation, best: Candidate, key: str) -> list[str]:
         ],
     }[key]
     if best.impossible(s):
-        reasons.insert(0, f"This cannot fit on the GPUs as stated: {best.needs(s)}.")
+        enough = smallest(s)
+        more = (
+            f" At least {enough} such GPUs would hold the states by arithmetic, under full sharding." if enough else ""
+        )
+        reasons = [
+            f"On the GPUs as stated this cannot fit: {best.needs(s)}.{more}",
+            *(reasons if key == "asked" else ()),
+        ]
     return reasons
+
+
+def smallest(s: Situation) -> int:
+    """The smallest number of GPUs, in whole nodes, whose memory exceeds the states under full sharding; 0 if unknown.
+
+    Arithmetic on the states alone, so a lower bound: what activations and buffers take comes on top.
+    """
+    step = max(1, s.per_node)
+    if s.memory is None or not s.model.parameters:
+        return 0
+    low, high = 1, 1
+    while candidate(s, "full", high * step // s.tp or 1).impossible(s):
+        low, high = high, high * 2
+        if high * step > 1 << 20:
+            return 0
+    while low < high:
+        middle = (low + high) // 2
+        if candidate(s, "full", middle * step // s.tp or 1).impossible(s):
+            low = middle + 1
+        else:
+            high = middle
+    return high * step
 
 
 def _alternatives(s: Situation, best: Candidate) -> list[Alternative]:

@@ -9,7 +9,7 @@ from shardguide.guidance.serialise import plain
 
 from .. import prepare
 from ..numbers import Layout, gib, states
-from ..plan import code, memory, mesh, precision, running, sharding
+from ..plan import code, fsdp1, memory, mesh, precision, running, sharding
 from ..plan.measuring import facts, peak_of
 from ..request import PlanRequest
 from ..situation import Situation
@@ -80,6 +80,11 @@ def _offload(s: Situation, layout: Layout, current: Now) -> tuple[str, Decision]
         words = f"With offload the {peak.words(s)}; the shards ({gib(need.total)}) on the GPU as well stay within {gib(total)} by arithmetic. Measure again."
         return "", decision._replace(choice="no", because=(words,), open=True)
     return "", decision
+
+
+def _precision(s: Situation, layout: Layout, policy: precision.Policy, api: str) -> Decision:
+    decision = precision.decide(s, layout)
+    return fsdp1.precision(s, policy, decision) if api == "fsdp1" and layout.strategy != "none" else decision
 
 
 def _scaling(policy: precision.Policy, api: str) -> Decision:
@@ -170,14 +175,14 @@ def _advise(s: Situation, current: Now, prepared: prepare.Prepared, said: dict[s
             current.backend or "not read",
         )
     decisions = [
-        precision.decide(s, layout),
+        _precision(s, layout, policy, api),
         _scaling(policy, api),
         offload_decision,
         running.backend(s, bool(offload)),
         _clipping(api, offload),
         _checkpoints(s, offload),
     ]
-    rendered = code.render(s, layout, policy, bool(offload), False, ())
+    rendered = code.render(s, layout, policy, bool(offload), False, ("fsdp1",) if api == "fsdp1" else ())
     table = rows(s, before, after)
     kept = [snippet for snippet in rendered.snippets if snippet.id in ("fsdp2", "fsdp1", "ddp", "measure")]
     return prepare.finish(

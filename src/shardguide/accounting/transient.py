@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from shardguide.guidance.record import Fact
 
-from .groups import ROOT, members
+from .group import ROOT, members
 from .records import SHARDED, Request, release_minor
 from .shards import Piece, cut
 from .survey import Survey, take

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .groups import mixed_dtypes, split_ties
+from .group import mixed_dtypes, split_ties
 from .records import SHARDED, Request, release_minor
 from .survey import Survey, take
 
