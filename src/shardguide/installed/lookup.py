@@ -140,9 +140,9 @@ def missing(tree: Tree, places: tuple[Place, ...]) -> bool:
 
 
 def _definitions(text: str, name: str, start: int, end: int) -> list[tuple[int, int]]:
-    """Stretches of `class name` and `def name` between two offsets, at the smallest depth at which there are any."""
+    """Stretches of `class name` or `def name` between two offsets, at the smallest depth at which there are any."""
     found: list[tuple[int, int, int]] = []
-    for keyword in ("def ", "class "):
+    for keyword in ("class ", "def ") if name[:1].isupper() else ("def ", "class "):
         word = keyword + name
         at = text.find(word, start, end)
         while at >= 0:
@@ -153,18 +153,18 @@ def _definitions(text: str, name: str, start: int, end: int) -> list[tuple[int, 
             if after in ("(", ":", "[") and not lead.strip():
                 found.append((len(lead), line, at))
             at = text.find(word, at + len(word), end)
+        if found:
+            break
     if not found:
         return []
     depth = min(item[0] for item in found)
-    found.sort(key=lambda item: item[1])
     return [(line, _end(text, depth, at, end)) for lead, line, at in found if lead == depth]
 
 
 def _end(text: str, depth: int, start: int, end: int) -> int:
     """Where the definition ends: at the next definition, decorator or block of its depth or less."""
-    for lead in range(0, depth + 1, 4):
-        for word in ("def ", "class ", "@", "async def ", *(("if ", "try:", "else:") if lead == 0 else ())):
-            at = text.find("\n" + " " * lead + word, start, end)
-            if at >= 0:
-                end = at
-    return end
+    import re  # its patterns are kept by the module; nothing else here needs it
+
+    words = "def |class |@|async def |if |try:|else:" if depth == 0 else "def |class |@|async def "
+    found = re.compile(f"\n {{0,{min(depth, 100)}}}(?:{words})").search(text, start, end)
+    return found.start() if found else end

@@ -68,8 +68,17 @@ def _kept(field: Field, value: Any) -> Any:
 
 
 def _agree(name: str, from_file: Any, stated: Any) -> bool:
-    if name in ("gpu", "gpu_memory"):
-        return True  # compared where the hardware table is at hand, since names and sizes have many spellings
+    if name == "gpu":
+        from shardguide.knowledge.hardware.table import find
+
+        one, other = find(str(from_file), every=True), find(str(stated), every=True)
+        return not one or not other or bool({gpu.id for gpu in one} & {gpu.id for gpu in other})
+    if name == "gpu_memory":
+        from shardguide.knowledge.hardware.memory import parse_memory
+
+        read, said = parse_memory(from_file), parse_memory(stated)
+        # Drivers report a little less than the vendor's figure, in either reading.
+        return any(0.94 * b <= a <= 1.01 * b for a in (read.decimal, read.binary) for b in (said.decimal, said.binary))
     return bool(from_file == stated)
 
 

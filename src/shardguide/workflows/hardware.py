@@ -28,10 +28,11 @@ class Hardware(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def resolve(name: str, memory: str, device: str, from_user: bool) -> Hardware:
+def resolve(name: str, memory: str, device: str, said_by: str = "") -> Hardware:
     """Facts for ``name`` and the stated ``memory``, either of which may be "".
 
-    Raises UnusableInput where two options contradict each other (more memory than any GPU of that name has).
+    ``said_by`` names the file that states the memory, "" when the user said both; then more memory than any GPU of that
+    name has raises UnusableInput, since two options contradict each other.
     """
     size = parse_memory(memory) if memory else None
     if device == "cpu":
@@ -42,7 +43,7 @@ def resolve(name: str, memory: str, device: str, from_user: bool) -> Hardware:
     if not rows:
         return _unknown(name, size, device)
     if size is not None:
-        return _sized(name, rows, size, from_user)
+        return _sized(name, rows, size, said_by)
     return _named(name, rows)
 
 
@@ -56,7 +57,7 @@ def stated(size: Stated | None) -> Memory | None:
 
 
 def _unknown(name: str, size: Stated | None, device: str) -> Hardware:
-    questions = ()
+    questions: tuple[Question, ...] = ()
     if size is None:
         ask = f"{name!r} is not in the table of GPUs: how much memory does one have?"
         questions = (Question("gpu_memory", ask, GPU_MEMORY.why, ()),)
@@ -108,20 +109,19 @@ def _named(name: str, rows: tuple[Gpu, ...]) -> Hardware:
     )
 
 
-def _sized(name: str, rows: tuple[Gpu, ...], size: Stated, from_user: bool) -> Hardware:
+def _sized(name: str, rows: tuple[Gpu, ...], size: Stated, said_by: str) -> Hardware:
     """Name and size are known: the rows that have it, else a partition, else a contradiction."""
     fitting = narrow(rows, size)
     if fitting:
         limit = max(row.limit for row in fitting)
-        return _facts(
-            fitting,
-            Memory(limit, gib(limit), f"the largest total known of {fitting[0].model}") if limit else stated(size),
-        )
+        table = Memory(limit, gib(limit), f"the largest total known of {fitting[0].model}")
+        # A total that a tool printed is this GPU's own; "80GB" is a name for what the table has.
+        return _facts(fitting, stated(size) if size.exact or not limit else table)
     largest = max(row.limit for row in rows)
     known = " or ".join(dict.fromkeys(f"{row.memory}{row.unit}" for row in rows if row.memory))
     if largest and size.decimal > largest:
         text = f"{name} has {known}, not {size.text}: correct the name or the size of the GPU."
-        if from_user:
+        if not said_by:
             raise UnusableInput(text)
         return _facts(rows, None, (Question("gpu_memory", text, GPU_MEMORY.why, tuple(known.split(" or "))),))
     profiles = tuple(dict.fromkeys(part.profile for part in partitions(rows, size)))
@@ -130,7 +130,8 @@ def _sized(name: str, rows: tuple[Gpu, ...], size: Stated, from_user: bool) -> H
         if profiles
         else "Is it a partition of one (MIG), or another GPU?"
     )
-    ask = f"{name} has {known or 'another size'}, you say {size.text}. {what}"
+    origin = f"{said_by} says" if said_by else "you say"
+    ask = f"{name} has {known or 'another size'}, {origin} {size.text}. {what}"
     why = "Under MIG each process sees one partition, and NCCL's use across partitions is limited; the memory bounds the shards."
     found = _facts(rows, stated(size), (Question("gpu_memory", ask, why, (size.text, *known.split(" or "))),))
     return found._replace(name=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardguide.guidance.model import Model
+from shardguide.readers.hf_config import HfConfig
 from shardguide.readers.model import read_model
 
 
@@ -12,24 +13,25 @@ def load(text: str, implementation: str) -> Model:
     Raises UnusableInput for input that cannot be read and for families whose shapes are not known exactly.
     """
     evidence = read_model(text, prefer_checkpoint=implementation == "checkpoint")
-    kind = type(evidence).__name__
-    if kind == "HfConfig":
+    if isinstance(evidence, HfConfig):
         from shardguide.knowledge.families.index import build
 
-        model = build(evidence.config, implementation or "transformers5", evidence.where)  # type: ignore[union-attr]
-        return model._replace(name=_name(text), notes=(*model.notes, *evidence.notes), config_dtype=evidence.dtype)  # type: ignore[union-attr]
-    if kind == "StatedSize":
-        return Model(_name(text), "", "stated", "", (), stated_size=evidence.parameters)  # type: ignore[union-attr]
-    return Model(
-        name=_name(text),
-        family="",
-        implementation="checkpoint" if evidence.kind == "safetensors" else "manifest",  # type: ignore[union-attr]
-        architecture=evidence.architecture,  # type: ignore[union-attr]
-        parameters=evidence.parameters,  # type: ignore[union-attr]
-        buffers=evidence.buffers,  # type: ignore[union-attr]
-        units=evidence.units,  # type: ignore[union-attr]
-        notes=evidence.notes,
-    )
+        model = build(evidence.config, implementation or "transformers5", evidence.where)
+        return model._replace(name=_name(text), notes=(*model.notes, *evidence.notes), config_dtype=evidence.dtype)
+    from shardguide.readers.shapes import Shapes
+
+    if isinstance(evidence, Shapes):
+        return Model(
+            name=_name(text),
+            family="",
+            implementation="checkpoint" if evidence.kind == "safetensors" else "manifest",
+            architecture=evidence.architecture,
+            parameters=evidence.parameters,
+            buffers=evidence.buffers,
+            units=evidence.units,
+            notes=evidence.notes,
+        )
+    return Model(_name(text), "", "stated", "", (), stated_size=evidence.parameters)
 
 
 def _name(text: str) -> str:

@@ -21,6 +21,7 @@ from shardguide.guidance.record import (
 )
 from shardguide.guidance.serialise import digest
 from shardguide.knowledge.hardware.links import check_counts
+from shardguide.knowledge.hardware.memory import parse_memory
 
 from . import fields, hardware
 from .evidence import Handed, read_files
@@ -70,7 +71,7 @@ def _situation(
 ) -> Situation:
     gpus = gathered.value("gpus", 0)
     host = gathered.value("host_memory")
-    size = hardware.parse_memory(host) if host else None
+    size = parse_memory(host) if host else None
     return Situation(
         release=resolved.release,
         minor=resolved.minor,
@@ -153,6 +154,15 @@ def _still_true(request: PlanRequest, handed: Handed) -> dict[str, Any]:
     return kept
 
 
+def _file_behind(gathered: Gathered) -> str:
+    """The file or notebook that states the GPU or its memory; "" when the user said both."""
+    for name in ("gpu_memory", "gpu"):
+        answer = gathered.answers.get(name)
+        if answer is not None and answer.source != "user":
+            return answer.source.removeprefix("file:") if answer.source != "notebook" else "the notebook"
+    return ""
+
+
 def prepare(request: PlanRequest) -> Prepared:
     """Read everything that was handed over.
 
@@ -166,7 +176,7 @@ def prepare(request: PlanRequest) -> Prepared:
         gathered.value("gpu", ""),
         gathered.value("gpu_memory", ""),
         gathered.value("device", ""),
-        all(gathered.answers[name].source == "user" for name in ("gpu", "gpu_memory") if name in gathered.answers),
+        _file_behind(gathered),
     )
     answers = {name: answer for name, answer in gathered.answers.items() if name != "torch"}
     if resolved.release.version:

@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from shardguide.frontends.conduct import project
-from shardguide.frontends.render.blocks import Table, Text
+from shardguide.frontends.render.blocks import Block, Table, Text
 from shardguide.notebook import commands
 
 from . import desk, output
@@ -38,7 +38,7 @@ def call(arguments: Namespace) -> int:
         (e["id"], e["workflow"], e["torch"] or "?", e["status"], e["state"], e["at"][:16].replace("T", " "))
         for e in record["guidance"]
     )
-    blocks = (
+    blocks: list[Block] = (
         [Table(("id", "workflow", "torch", "status", "state", "last asked (UTC)"), rows)]
         if rows
         else [Text("No guidance yet in this project.")]

@@ -100,7 +100,9 @@ def _rotary(b: Builder, module: str, config: Config, sizes: Sizes, implementatio
         rope = ropes[layer_kind]
         kind = rope_kind(config, rope, implementation)
         rotated = int(head_dim * partial_factor(config, rope, "partial_rotary_factor", 1.0, implementation))
-        check_even(config, head_dim, rotated, implementation)
+        # the check comes before a factor outside rope_parameters is read
+        own = rotated if rope.get("partial_rotary_factor") is not None else head_dim
+        check_even(config, head_dim, own, implementation)
         count = frequencies(config, rope, kind, head_dim, head_dim if kind == "default" else rotated)
         b.buffer(f"{module}.rotary_emb.{layer_kind}_inv_freq", count, persistent=False)
         b.buffer(f"{module}.rotary_emb.{layer_kind}_original_inv_freq", count, persistent=False)

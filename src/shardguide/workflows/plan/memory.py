@@ -111,12 +111,12 @@ def activation_checkpointing(s: Situation, layout: Layout, peak: Peak | None) ->
         none = Alternative("none", "The measured peak leaves too little room.")
         return Decision("activation_checkpointing", what, reasons, (none,), tuple(sources))
     if peak is not None and peak.share(s):
-        reasons = (f"Closed by your measurement: {peak.words(s)}, {percent(peak.share(s))}.",)
+        closed = (f"Closed by your measurement: {peak.words(s)}, {percent(peak.share(s))}.",)
         more = Alternative(
             what,
             "It would recompute every block's forward to save memory that your measurement does not show as short.",
         )
-        return Decision("activation_checkpointing", "none", reasons, (more,), tuple(sources))
+        return Decision("activation_checkpointing", "none", closed, (more,), tuple(sources))
     return Decision(
         "activation_checkpointing",
         "none at first, open until measured",

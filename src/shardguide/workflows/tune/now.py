@@ -114,7 +114,7 @@ def read(current: Current | None, said: dict[str, str]) -> Now:
     values |= said
     where |= dict.fromkeys(said, "user")
     fields = {name: value for name, value in values.items() if name in Now._fields}
-    return Now(**fields, shard_size=shard, known=bool(values), where=tuple(sorted(where.items())))  # type: ignore[arg-type]
+    return Now(**fields, shard_size=shard, known=bool(values), where=tuple(sorted(where.items())))
 
 
 def _from_fsdp2(taken: _Read, current: Current) -> int:
