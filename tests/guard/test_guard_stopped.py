@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -109,6 +110,11 @@ SOCKETS = [
     Case("unix socket", "socket.socket(socket.AF_UNIX).bind(marker)", "import socket", "listen on"),
     Case("socket.getaddrinfo", "socket.getaddrinfo('127.0.0.1', 80); print('EFFECT')", "import socket", "look up"),
     Case("socket.gethostbyname", "socket.gethostbyname('127.0.0.1'); print('EFFECT')", "import socket"),
+    Case(
+        "socket.gethostbyaddr",
+        "with contextlib.suppress(OSError): socket.gethostbyaddr('127.0.0.1')\n    print('EFFECT')",
+        "import contextlib, socket",
+    ),
     Case("socket.getnameinfo", "socket.getnameinfo(('127.0.0.1', 80), 3); print('EFFECT')", "import socket"),
     Case(
         "urllib",
@@ -145,7 +151,22 @@ IMPORTS = [
     Case("runpy.run_path", "runpy.run_path('train.py')", "import runpy"),
     Case("runpy.run_module", "runpy.run_module('train')", "import runpy"),
     Case("ctypes", "import ctypes; print('EFFECT')", says="ctypes"),
-    Case("ctypes.CDLL", "ctypes.CDLL(None).getpid() and print('EFFECT')", "import ctypes"),
+    Case("ctypes.CDLL", "ctypes.CDLL(None); print('EFFECT')", "import ctypes", "ctypes.dlopen"),
+    Case(
+        "ctypes symbol", "library.getpid; print('EFFECT')", "import ctypes; library = ctypes.CDLL(None)", "ctypes.dlsym"
+    ),
+    # A build of Python without extensions for SQLite has no such method; then running text stands in for it.
+    Case(
+        "SQLite extension",
+        "getattr(database, 'enable_load_extension', lambda on: eval('1'))(True); print('EFFECT')",
+        "import sqlite3; database = sqlite3.connect(':memory:')",
+    ),
+    Case(
+        "subinterpreter",
+        "interpreters.create(); print('EFFECT')",
+        "try: import _interpreters as interpreters\nexcept ImportError: import _xxsubinterpreters as interpreters",
+        "PyInterpreterState_New",
+    ),
     Case("dbm", "import dbm.dumb; dbm.dumb.open(marker, 'c').close(); os.rename(marker + '.dir', marker)", says="dbm"),
 ]
 
@@ -170,11 +191,14 @@ EXECUTION = [
     ),
     Case("code.replace", "code.replace(co_name='x'); print('EFFECT')", "code = compile('1', 'text', 'eval')"),
     Case("marshal", "marshal.loads(data); print('EFFECT')", "import marshal; data = marshal.dumps(1)", "marshalled"),
+    Case(
+        "marshal.load", "marshal.load(data); print('EFFECT')", "import marshal, io; data = io.BytesIO(marshal.dumps(1))"
+    ),
     Case("pickle with a global", "pickle.load(open('pickle', 'rb'))", "import pickle", "from a pickle"),
     Case("pickle in Python", "pickle._Unpickler(open('pickle', 'rb')).load()", "import pickle", "from a pickle"),
     Case("code.interact", "code.InteractiveInterpreter().runsource(open('text').read())", "import code"),
     Case("timeit", "timeit.timeit(open('text').read(), number=1)", "import timeit"),
-    Case("breakpoint", "breakpoint()", "os.environ['PYTHONBREAKPOINT'] = 'train.hook'"),
+    Case("breakpoint", "breakpoint()", "os.environ['PYTHONBREAKPOINT'] = 'train.hook'", "builtins.breakpoint"),
 ]
 
 WRITES = [
@@ -232,6 +256,12 @@ WRITES = [
     Case("bytecode of the user's", "py_compile.compile('train.py', marker)", "import py_compile"),
     Case("syslog", "syslog.syslog('shardguide test'); print('EFFECT')", "import syslog"),
 ]
+
+# Not on macOS; and not every file system keeps attributes, so reaching the system is the effect.
+for call in ("setxattr(target, 'user.x', b'1')", "removexattr(target, 'user.x')"):
+    if hasattr(os, "setxattr"):
+        body = f"with contextlib.suppress(OSError): os.{call}\n    print('EFFECT')"
+        WRITES.append(Case(call.partition("(")[0], body, "import contextlib"))
 
 CASES = PROCESSES + SOCKETS + IMPORTS + EXECUTION + WRITES
 

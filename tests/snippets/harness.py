@@ -59,7 +59,9 @@ def execute(scenario: Scenario, folder: Path) -> dict[str, Any]:
     code = MODULES[scenario.kind].render(spec).code
     tp = dict(spec.mesh).get("tp", 1)
     ranks = scenario.world // tp
-    data = models.batches(scenario.family, STEPS, ranks, spec.accumulation)
+    # The same batches in every step, so that a loss that changes is a weight that changed. fp16 skips steps until the scale fits.
+    steps = 8 if spec.mp_param == "float16" else STEPS
+    data = [models.batches(scenario.family, ranks, spec.accumulation)] * steps
 
     def body(rank: int) -> Any:
         module: Any = load(code, folder / f"snippet_{rank}.py")

@@ -225,9 +225,10 @@ def build(name: str) -> nn.Module:
     return model
 
 
-def batches(name: str, steps: int, ranks: int, micro: int) -> list[list[list[dict[str, torch.Tensor]]]]:
-    """``[step][rank][micro]``: different data for each, the same in every process."""
+def batches(name: str, ranks: int, micro: int) -> list[list[dict[str, torch.Tensor]]]:
+    """``[rank][micro]``: different data for each, the same in every process."""
     generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(3, VOCABULARY, (steps, ranks, micro, 2, LENGTH), generator=generator)
-    keys = ("input_ids", "labels") if "For" in FAMILIES[name].architecture or "LMHead" in FAMILIES[name].architecture else ("input_ids",)
-    return [[[{key: m for key in keys} for m in rank] for rank in step] for step in ids]
+    ids = torch.randint(3, VOCABULARY, (ranks, micro, 2, LENGTH), generator=generator)
+    architecture = FAMILIES[name].architecture
+    keys = ("input_ids", "labels") if "For" in architecture or "LMHead" in architecture else ("input_ids",)
+    return [[dict.fromkeys(keys, batch) for batch in rank] for rank in ids]

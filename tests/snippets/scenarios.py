@@ -75,7 +75,7 @@ def spec_of(kind: str, choice: dict[str, str], release: str = "2.13") -> tuple[T
         return None
     if choice["ignored"] == "some" and (choice["frozen"] == "some" or family.tied):
         return None
-    if choice["weights"] == "pretrained" and not family.architecture and choice["meta"] == "no":
+    if choice["weights"] == "pretrained" and not family.architecture and (choice["meta"] == "no" or kind != "fsdp2"):
         return None  # the user's own build_model() reads the weights then
     if choice["mixed"] == "fp16" and choice["dtype"] == "bfloat16":
         return None  # nobody scales gradients into bf16 states

@@ -29,7 +29,8 @@ def test_losses_equal_training_without_parallelism(scenario: Scenario, tmp_path:
     limit = tolerance(scenario)
     for step, (losses, norm) in enumerate(result["reference"]):
         for rank, history in enumerate(result["ranks"]):
-            assert history[step][0] == pytest.approx(losses[rank // result["tp"]], rel=limit), f"step {step}, rank {rank}"
-            assert history[step][1] == pytest.approx(norm, rel=10 * limit), f"step {step}, rank {rank}"
-    first, last = result["reference"][0][0], result["reference"][-1][0]
-    assert sum(last) != sum(first), "the steps must move the weights for the comparison to mean anything"
+            loss, measured = history[step]
+            assert loss == pytest.approx(losses[rank // result["tp"]], rel=limit), f"step {step}, rank {rank}"
+            assert measured == pytest.approx(norm, rel=3 * limit, nan_ok=True), f"step {step}, rank {rank}"
+    first, last = sum(result["reference"][0][0]), sum(result["reference"][-1][0])
+    assert abs(last - first) > 10 * limit * 1e-2 * abs(first), "a comparison of weights that do not move would mean nothing"

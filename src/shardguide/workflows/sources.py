@@ -33,7 +33,7 @@ def cite(decisions: list[Decision], release: Release) -> Cited:
     wanted = [
         claim
         for claim in dict.fromkeys(c for decision in decisions for c in decision.sources)
-        if _about(claim, release)
+        if about(claim, release)
     ]
     looked_up = claims(wanted, release)
     sources: dict[str, Source] = {}
@@ -69,7 +69,7 @@ def cite(decisions: list[Decision], release: Release) -> Cited:
     )
 
 
-def _about(claim: str, release: Release) -> bool:
+def about(claim: str, release: Release) -> bool:
     """Whether the claim speaks of this release; decisions cite the FSDP1 and the FSDP2 form of a fact side by side."""
     statement = claims_store.get(claim)
     if not release.version or not statement.releases:

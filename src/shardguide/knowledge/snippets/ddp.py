@@ -46,7 +46,7 @@ def features(spec: TrainingSpec) -> list[str]:
     return [
         f"model={owner}-real",
         f"checkpointing={'on' if spec.activation_checkpointing else 'off'}",
-        f"weights={spec.weights}",
+        f"weights={spec.weights if spec.architecture else 'own'}",
         f"scaler={scaler}",
         *loop.features(spec),
     ]

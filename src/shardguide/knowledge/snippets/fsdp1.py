@@ -51,7 +51,7 @@ def features(spec: TrainingSpec) -> list[str]:
         f"offload={'cpu' if spec.offload else 'none'}",
         f"ignored={ignored}",
         f"checkpointing={'on' if spec.activation_checkpointing else 'off'}",
-        f"weights={spec.weights}",
+        f"weights={spec.weights if spec.architecture else 'own'}",
         *loop.features(spec),
     ]
 
@@ -74,13 +74,19 @@ def _refuse(spec: TrainingSpec, release: tuple[int, int]) -> None:
         raise UnusableInput("loading a distributed checkpoint is not offered for FSDP1; use weights random or pretrained.")
     if spec.optimizer == "muon":
         raise UnusableInput("Muon needs whole matrices, and FSDP1 shards flattened parameters; use fully_shard.")
+    if spec.offload and spec.device_type == "cpu":
+        raise UnusableInput("FSDP1's CPU offload pins memory, which needs an accelerator; without one there is nothing to offload.")
     if spec.offload and spec.accumulation > 1 and not spec.accumulation_no_sync:
         raise UnusableInput("FSDP1 does not accumulate gradients outside no_sync() when it offloads to the CPU.")
 
 
 def _meta(spec: TrainingSpec) -> bool:
-    """Rank 0 alone builds real weights. Not with tied weights: to_empty, module by module, would untie them on the others."""
-    return spec.meta_init and not spec.tied
+    """Whether rank 0 alone builds real weights.
+
+    Not with tied weights (to_empty, module by module, would untie them on the others), and not on the CPU, where
+    sync_module_states raises.
+    """
+    return spec.meta_init and not spec.tied and spec.device_type != "cpu"
 
 
 def _build_model(spec: TrainingSpec, imports: Imports) -> list[str]:
@@ -138,6 +144,7 @@ def _wrap(spec: TrainingSpec, release: tuple[int, int], imports: Imports) -> lis
         f"reduce_dtype={dtype(spec.mp_reduce)}" if spec.mp_reduce else "",
     ]
     if any(fields):
+        fields.append("cast_forward_inputs=True" if spec.mp_cast_inputs else "")  # fully_shard's default, not FSDP1's
         imports.name(fsdp, "MixedPrecision")
         arguments.append(f"mixed_precision={call('MixedPrecision', *fields)}")
     if spec.offload:

@@ -87,16 +87,25 @@ def _refuse(spec: TrainingSpec, release: tuple[int, int]) -> None:
     for used, first, what in since:
         if used and release < first:
             raise UnusableInput(f"{what} came with PyTorch {first[0]}.{first[1]}; {spec.release} does not have it.")
+    partial = any(type(value) is int for _, value in spec.reshard_after_forward)
+    if partial and spec.placements:  # IndexError in foreach_all_gather_copy_out, run with 2.13.0
+        raise UnusableInput(
+            "resharding to fewer ranks fails in backward when a parameter is not sharded on dimension 0 (IndexError)."
+        )
     if _tensor_parallel(spec):
         if not spec.tp_plan:
-            raise UnusableInput(
-                "a mesh with a tp dimension needs a tensor-parallel plan (which modules, colwise or rowwise)."
-            )
-        for what, used in (("fp16 gradient scaling", loop.scales(spec)), ("Muon", spec.optimizer == "muon")):
+            raise UnusableInput("a mesh with a tp dimension needs a tensor-parallel plan: which modules, colwise or rowwise.")
+        local = spec.device_type == "cpu" or bool(spec.offload)
+        for what, used in (
+            ("fp16 gradient scaling", loop.scales(spec)),
+            ("Muon", spec.optimizer == "muon"),
+            ("ignoring parameters", bool(spec.ignored)),
+            ("resharding to fewer ranks", partial),  # NotImplementedError: not supported for DTensor parameters
+            # Every rank would draw its own numbers, also for what the tensor-parallel ranks share.
+            ("drawing random weights on the CPU", local and spec.meta_init and spec.weights == "random"),
+        ):
             if used:
-                raise UnusableInput(
-                    f"{what} is not offered together with tensor parallelism: no run has shown that it works."
-                )
+                raise UnusableInput(f"{what} is not offered together with tensor parallelism: no run has shown it to work.")
     if spec.weights == "dcp" and not spec.meta_init:
         raise UnusableInput("a distributed checkpoint is loaded into a model from the meta device; set meta_init.")
 
@@ -295,12 +304,7 @@ def _seed(spec: TrainingSpec) -> list[str]:
     """DTensor draws one global tensor on CUDA and XPU; on CPU, and for shards kept there, every rank draws its own shard."""
     if spec.device_type != "cpu" and not spec.offload:
         return ["torch.manual_seed(0)  # the same everywhere: a sharded tensor draws its own part of one random tensor"]
-    names = [name for name, _ in spec.mesh if name != "replicate"]
-    sizes = dict(spec.mesh)
-    if len(names) == 1:
-        place = f'mesh.get_local_rank("{names[0]}")' if len(spec.mesh) > 1 else "mesh.get_local_rank()"
-    else:
-        place = f'mesh.get_local_rank("shard") * {sizes["tp"]} + mesh.get_local_rank("tp")'
+    place = 'mesh.get_local_rank("shard")' if len(spec.mesh) > 1 else "mesh.get_local_rank()"
     return [f"torch.manual_seed({place})  # CPU shards: different ones draw different numbers, replicas the same"]
 
 

@@ -46,7 +46,7 @@ def offloads(s: Situation, layout: Layout, need: States) -> bool:
 
 def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -> Decision:
     """CPUOffloadPolicy or not."""
-    sources = ["offload2.what", "offload1.what"]
+    sources = ["offload2.what", "offload1.what", "offload1.default"]
     costs = (
         "It moves parameters, gradients and optimizer state to the host: each step copies the shards to the GPU and the gradients "
         "back, and the optimizer runs on the CPU."
@@ -54,7 +54,7 @@ def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -
     yes = Alternative("CPUOffloadPolicy()", costs)
     if layout.strategy == "none":
         why = "CPU offload is a policy of fully_shard; nothing is sharded here."
-        return Decision("cpu_offload", "no", (why,), (), ("offload2.what", "offload1.what"))
+        return Decision("cpu_offload", "no", (why,), (), ("offload2.what", "offload1.what", "offload1.default"))
     if s.device == "cpu":
         return Decision("cpu_offload", "no", ("The device is the CPU already.",), (), tuple(sources))
     if offloads(s, layout, need):

@@ -130,7 +130,7 @@ def _checkpoints(s: Situation, offload: str) -> Decision:
     if offload:
         reasons.append("Under offload the shards that are saved and loaded are CPU tensors.")
     return Decision("checkpoints", "get_state_dict and torch.distributed.checkpoint, unchanged", tuple(reasons), (),
-                    ("mp2.no_extra_copy", "dcp.get_state_dict", "dcp.save"))  # fmt: skip
+                    ("mp2.no_extra_copy", "dcp.get_state_dict", "dcp.save", "fsdp1.full_state_dict", "fsdp1.mp.param_dtype"))  # fmt: skip
 
 
 def _checks(s: Situation, policy: precision.Policy, offload: str, backend: str, layout: Layout) -> list[Check]:

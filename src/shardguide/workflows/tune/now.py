@@ -174,14 +174,14 @@ def _from_accelerate(taken: _Read, current: Current) -> None:
     """
     for setting in current.settings("accelerate", "mixed_precision"):
         low = _LOW.get(setting.value, "")
-        version = [one.value for one in current.settings("accelerate", "fsdp_config.fsdp_version")]
+        version = [one.value for one in current.settings("accelerate", "fsdp.version")]
         for field in ("param", "reduce", "output" if version == ["2"] else "buffer"):
             taken.set(field, low, setting.where)
         if low == "float16":
             taken.set("scaler", "GradScaler", setting.where)
-    for setting in current.settings("accelerate", "fsdp_config.fsdp_offload_params"):
+    for setting in current.settings("accelerate", "fsdp.offload_params"):
         taken.set("offload", "pinned" if setting.value == "True" else "", setting.where)
-    for setting in current.settings("accelerate", "fsdp_config.fsdp_sharding_strategy"):
+    for setting in current.settings("accelerate", "fsdp.sharding_strategy"):
         taken.set("strategy", _STRATEGIES.get(setting.value, ""), setting.where)
-    for setting in current.settings("accelerate", "fsdp_config.fsdp_reshard_after_forward"):
+    for setting in current.settings("accelerate", "fsdp.reshard_after_forward"):
         taken.set("strategy", "full" if setting.value == "True" else "grad_op", setting.where)

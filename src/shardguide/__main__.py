@@ -1,0 +1,5 @@
+"""``python -m shardguide``."""
+
+from shardguide.frontends.cli.main import run
+
+run()

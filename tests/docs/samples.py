@@ -1,0 +1,77 @@
+"""Real records of ``plan`` and ``tune``, complete and incomplete, for the tests of their published form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from shardguide.guidance.serialise import to_dict, to_json
+from shardguide.workflows.plan import PlanRequest, plan
+from shardguide.workflows.tune import TuneRequest, tune
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CASES = ROOT / "tests" / "knowledge" / "family_cases"
+READERS = ROOT / "tests" / "readers" / "data"
+LLAMA = {
+    "model": str(ROOT / "examples" / "llama-3.1-8b"),
+    "gpus": "16", "nodes": "2", "gpu": "H100 SXM 80GB", "intra": "nvlink", "inter": "infiniband",
+    "optimizer": "adamw", "param_dtype": "float32", "torch": "2.13",
+}  # fmt: skip
+MIXTRAL = LLAMA | {"model": str(CASES / "mixtral-8x7b-v0.1.json"), "gpus": "1024", "nodes": "128", "strategy": "full"}
+
+
+def _without(*names: str) -> dict[str, str]:
+    return {name: value for name, value in LLAMA.items() if name not in names}
+
+
+def _plan(given: dict[str, str], **more: Any) -> PlanRequest:
+    return PlanRequest(given=given, **more)
+
+
+REQUESTS: dict[str, Callable[[], Any]] = {
+    "plan complete": lambda: plan(_plan(LLAMA)),
+    "plan nothing known": lambda: plan(_plan({})),
+    "plan model only": lambda: plan(_plan({"model": LLAMA["model"], "torch": "2.13"})),
+    "plan stated size": lambda: plan(_plan(LLAMA | {"model": "7b"})),
+    "plan stated size, no dtype": lambda: plan(_plan({"model": "7b", "gpus": "8", "torch": "2.13"})),
+    "plan no optimizer": lambda: plan(_plan(_without("optimizer"))),
+    "plan other placements": lambda: plan(_plan(MIXTRAL)),
+    "plan tensor parallel": lambda: plan(_plan(LLAMA | {"gpus": "64", "nodes": "8", "tp": "8", "strategy": "full"})),
+    "plan offload": lambda: plan(_plan(LLAMA | {"offload": "yes", "host_memory": "2TB"})),
+    "plan cannot fit": lambda: plan(_plan(LLAMA | {"strategy": "none"})),
+    "plan refused optimizer": lambda: plan(_plan(LLAMA | {"optimizer": "adafactor"})),
+    "plan unknown optimizer": lambda: plan(_plan(LLAMA | {"optimizer": "adamw8bit"})),
+    "plan cpu": lambda: plan(_plan(_without("gpu", "intra") | {"device": "cpu"})),
+    "plan partition": lambda: plan(_plan(_without("gpu") | {"gpu": "H100", "gpu_memory": "24GB"})),
+    "plan FSDP1 release": lambda: plan(_plan(LLAMA | {"torch": "2.2"})),
+    "plan every form": lambda: plan(_plan(LLAMA, also=("fsdp1", "accelerate", "torchtitan"))),
+    "plan from files": lambda: plan(
+        _plan(_without("gpu", "intra"), files=(str(READERS / "hw" / "smi-h100-590.txt"), str(READERS / "hw" / "topo-h100-8gpu.txt")))
+    ),
+    "plan contradicted": lambda: plan(_plan(LLAMA | {"intra": "pcie"}, files=(str(READERS / "hw" / "topo-h100-8gpu.txt"),))),
+    "plan measured": lambda: plan(
+        _plan(LLAMA, measured=(str(READERS / "measured" / "all_reduce-2x8-a100.txt"),))
+    ),
+    "tune nothing known": lambda: tune(TuneRequest(_plan({}))),
+    "tune model only": lambda: tune(TuneRequest(_plan({"model": LLAMA["model"], "torch": "2.13"}))),
+    "tune current unknown": lambda: tune(TuneRequest(_plan(LLAMA))),
+    "tune complete": lambda: tune(TuneRequest(_plan(LLAMA), ("api=fsdp2", "param=fp16", "offload=yes", "strategy=full"))),
+    "tune stated size": lambda: tune(TuneRequest(_plan(LLAMA | {"model": "7b"}), ("param=bf16",))),
+    "tune accelerate": lambda: tune(
+        TuneRequest(_plan(LLAMA, current=str(READERS / "hw" / "accelerate-fsdp1-full.yaml")))
+    ),
+}  # fmt: skip
+
+
+@cache
+def _text(name: str) -> str:
+    return to_json(to_dict(REQUESTS[name]()))
+
+
+def record(name: str) -> dict[str, Any]:
+    """A fresh copy of the record, as a reader of ``--json`` gets it."""
+    found: dict[str, Any] = json.loads(_text(name))
+    return found

@@ -1,0 +1,168 @@
+"""The command line from outside: exit statuses, the notebook between calls, approval, writing, and a real terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from .conftest import FULL, Shardguide
+
+WITHOUT_INTER = [word for word in FULL if word not in ("--inter", "infiniband")]
+
+
+def test_complete_plan_is_status_0_and_one_record(shardguide: Shardguide) -> None:
+    ran = shardguide(*FULL, "--json")
+    assert ran.status == 0 and ran.err == ""
+    assert ran.json["schema"] == "shardguide/1"
+    assert ran.json["accounting"]["parameters"] == 8_030_261_248
+
+
+def test_missing_answers_are_status_3_with_everything_else(shardguide: Shardguide) -> None:
+    ran = shardguide(*WITHOUT_INTER, "--json")
+    assert ran.status == 3
+    assert [question["id"] for question in ran.json["questions"]] == ["inter"]
+    assert ran.json["decisions"] and ran.json["accounting"]["per_rank"] and ran.json["snippets"]
+
+
+def test_answers_are_remembered_for_the_project_and_not_asked_twice(shardguide: Shardguide) -> None:
+    assert shardguide(*FULL, "--json").status == 0
+    again = shardguide("plan", "--json")
+    assert again.status == 0
+    assert {name: answer["from"] for name, answer in again.json["answers"].items()}["gpus"] == "notebook"
+    elsewhere = Shardguide(shardguide.folder.parent)
+    elsewhere.env["SHARDGUIDE_HOME"] = shardguide.env["SHARDGUIDE_HOME"]
+    assert elsewhere("plan", "--json").status == 3
+
+
+def test_answers_show_set_forget(shardguide: Shardguide) -> None:
+    assert shardguide("answers", "set", "inter", "IB").status == 0
+    assert shardguide("answers", "show", "--json").json["answers"][0]["value"] == "infiniband"
+    assert shardguide(*WITHOUT_INTER, "--json").status == 0
+    assert shardguide("answers", "forget", "inter").status == 0
+    assert shardguide(*WITHOUT_INTER, "--json").status == 3
+    assert shardguide("answers", "set", "inter", "pigeon").status == 2
+    assert shardguide("answers", "set", "colour", "blue").status == 2
+    assert shardguide("answers", "forget", "inter").status == 2
+
+
+def test_approve_reject_history(shardguide: Shardguide) -> None:
+    identity = shardguide(*FULL, "--json").json["id"]
+    assert shardguide("approve", identity[:6]).status == 0
+    assert shardguide(*FULL, "--json").json["approval"]["state"] == "approved"
+    assert shardguide("history", identity, "--json").json["approval"]["state"] == "approved"
+    assert shardguide("reject", identity, "--note", "other cluster").status == 0
+    assert shardguide(*FULL, "--json").json["approval"]["state"] == "rejected"
+    listed = shardguide("history", "--json").json["guidance"]
+    assert [(entry["id"], entry["state"]) for entry in listed] == [(identity, "rejected")]
+    assert shardguide("approve", "ffffffff").status == 2
+
+
+def test_nothing_is_written_without_a_yes(shardguide: Shardguide) -> None:
+    ran = shardguide(*FULL, "--write", "out")
+    assert ran.status == 2 and "approve" in ran.err
+    assert not (shardguide.folder / "out").exists()
+
+
+def test_an_approved_plan_is_written_and_backed_up(shardguide: Shardguide) -> None:
+    identity = shardguide(*FULL, "--json").json["id"]
+    shardguide("approve", identity)
+    (shardguide.folder / "out").mkdir()
+    (shardguide.folder / "out" / "launch.sh").write_text("echo mine\n")
+    ran = shardguide(*FULL, "--write", "out")
+    assert ran.status == 0, ran.err
+    assert "-echo mine" in ran.err  # shown as a difference before it is replaced
+    assert (shardguide.folder / "out" / "launch.sh.bak").read_text() == "echo mine\n"
+    assert "torchrun" in (shardguide.folder / "out" / "launch.sh").read_text()
+    assert "fully_shard" in (shardguide.folder / "out" / "train_fsdp2.py").read_text()
+    assert shardguide(*FULL, "--write", "out").status == 0  # nothing left to write
+
+
+def test_show_prints_one_snippet(shardguide: Shardguide) -> None:
+    ran = shardguide(*FULL, "--show", "fsdp2")
+    assert ran.status == 0 and "fully_shard(" in ran.out
+    assert shardguide(*FULL, "--show", "nothing").status == 2
+
+
+def test_markdown_and_verbose(shardguide: Shardguide) -> None:
+    assert shardguide(*FULL, "--format", "md").out.startswith("# Plan for llama-3.1-8b")
+    verbose = shardguide(*FULL, "--verbose").out
+    assert "fully_shard(" in verbose and "docs.pytorch.org" in verbose
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "7b", "--gpus", "17", "--nodes", "2"], ["plan", "7b", "--gpus", "x"], ["plan", "no-such-file"], ["plan", "--bogus"],
+        ["frobnicate"], ["plan", "7b", "--from", "no-such-file"], ["plan", "7b", "--measured", "no-such-file"],
+        ["plan", "7b", "--current", "no-such-file"], ["plan", "7b", "--site-packages", "nowhere"], ["plan", "7b", "--torch", "9.9"],
+        ["tune", "7b", "--now", "param"], ["history", "zz"], ["approve"], ["docs", "verify", "--site-packages", "nowhere"],
+    ],
+)  # fmt: skip
+def test_unusable_input_is_one_sentence_and_status_2(shardguide: Shardguide, arguments: list[str]) -> None:
+    ran = shardguide(*arguments)
+    assert ran.status == 2 and ran.out == ""
+    assert ran.err.startswith("shardguide: ") and ran.err.count("\n") == 1
+
+
+def _terminal(shardguide: Shardguide, arguments: list[str], answers: dict[str, str], columns: int = 100) -> tuple[int, str]:
+    """Run on a real terminal and type an answer whenever its question appears; (status, everything on the screen)."""
+    pid, master = pty.fork()
+    if pid == 0:
+        os.chdir(shardguide.folder)
+        env = shardguide.env | {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "50"}
+        os.execve(sys.executable, [sys.executable, "-m", "shardguide", *arguments], env)
+    screen, waiting, deadline = "", dict(answers), time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if select.select([master], [], [], 0.1)[0]:
+            try:
+                data = os.read(master, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            screen += data.decode(errors="replace")
+        for question, answer in list(waiting.items()):
+            if question in screen and screen.rstrip(" ").endswith((">", "confirm:")):
+                os.write(master, (answer + "\n").encode())
+                del waiting[question]
+                time.sleep(0.3)
+                break
+    os.close(master)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), screen
+
+
+def test_on_a_terminal_it_asks_and_uses_the_answer(shardguide: Shardguide) -> None:
+    status, screen = _terminal(shardguide, WITHOUT_INTER, {"What links the nodes?": "1"})
+    assert status == 0
+    assert "why: Hybrid sharding" in screen
+    assert "\x1b[" in screen  # colour, on a terminal
+    assert shardguide("answers", "show", "--json").json["answers"][2]["name"]
+
+
+def test_on_a_terminal_write_needs_the_word_yes(shardguide: Shardguide) -> None:
+    status, _ = _terminal(shardguide, [*FULL, "--write", "out"], {"Write": "no"})
+    assert status == 0 and not (shardguide.folder / "out").exists()
+    status, _ = _terminal(shardguide, [*FULL, "--write", "out"], {"Write": "yes"})
+    assert status == 0 and (shardguide.folder / "out" / "train_fsdp2.py").exists()
+
+
+def test_no_colour_on_request(shardguide: Shardguide) -> None:
+    shardguide.env["NO_COLOR"] = "1"
+    status, screen = _terminal(shardguide, FULL, {})
+    assert status == 0 and "\x1b[3" not in screen and "\x1b[9" not in screen
+
+
+def test_hostile_names_do_not_reach_the_terminal(shardguide: Shardguide, tmp_path: Path) -> None:
+    """A model file whose name carries escapes and direction marks is shown, not obeyed."""
+    name = "m\x1b]0;owned\x07\u202e.json"
+    (shardguide.folder / name).write_text((Path(FULL[1]) / "config.json").read_text())
+    ran = shardguide("plan", name, *FULL[2:])
+    assert ran.status == 0
+    assert "\x1b" not in ran.out and "\u202e" not in ran.out
