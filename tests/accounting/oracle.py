@@ -16,10 +16,12 @@ from shardguide.guidance.model import Buffer, Model, Parameter, Unit
 @contextlib.contextmanager
 def fake_world(layout: Layout, rank: int) -> Iterator[Any]:
     """A mesh of the layout as ``rank`` sees it; dims of size 1 are left out, as a user would."""
+    import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
+    torch.set_num_threads(1)  # small tensors: more threads only wait for each other
     dist.init_process_group("fake", rank=rank, world_size=layout.world, store=FakeStore())
     try:
         names, sizes = [], []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from samples import CASES, LLAMA, REQUESTS, ROOT, record
+from .samples import CASES, LLAMA, REQUESTS, ROOT, record
 
 from shardguide.accounting import records
 from shardguide.accounting.optimizers import Support

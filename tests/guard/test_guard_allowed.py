@@ -300,6 +300,11 @@ def test_nothing_switches_it_off(tmp_path: Path) -> None:
     assert out.split() == ["True", "True"]
 
 
+def test_no_notebook_approves_nothing(tmp_path: Path) -> None:
+    """Without a home folder the notebook's path is empty, and must not come to mean the working folder."""
+    assert run("install(''); print(stopped(open, 'x', 'w'))", tmp_path, before="notebook = ''").split() == ["True"]
+
+
 def test_swallowed_violations_are_remembered(tmp_path: Path) -> None:
     out = run(
         """

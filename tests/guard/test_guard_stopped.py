@@ -163,9 +163,9 @@ IMPORTS = [
     ),
     Case(
         "subinterpreter",
-        "interpreters.create(); print('EFFECT')",
-        "try: import _interpreters as interpreters\nexcept ImportError: import _xxsubinterpreters as interpreters",
-        "PyInterpreterState_New",
+        "__import__(name).create(); print('EFFECT')",
+        "name = '_interpreters' if sys.version_info >= (3, 13) else '_xxsubinterpreters'",
+        "interpreters",
     ),
     Case("dbm", "import dbm.dumb; dbm.dumb.open(marker, 'c').close(); os.rename(marker + '.dir', marker)", says="dbm"),
 ]

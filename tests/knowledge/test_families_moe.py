@@ -224,6 +224,26 @@ def test_refused_in_a_sentence(name: str, implementation: str, changes: dict[str
         build(CASES[name] | changes, implementation)
 
 
+@pytest.mark.parametrize("family", ["mllama", "qwen2_5_vl", "llava", "kimi_k2", "deepseek_v32"])
+def test_other_wrappers_are_unknown(family: str) -> None:
+    """A text_config of a known family inside an unknown model is not taken for the model."""
+    with pytest.raises(UnusableInput, match=family):
+        build({"model_type": family, "text_config": CASES["mixtral-8x7b-v0.1"]}, "transformers5")
+
+
+def test_text_model_inside_the_multimodal_configuration() -> None:
+    """AutoModelForCausalLM takes the text part of a Llama 4 configuration: the class named decides."""
+    whole = CASES["llama-4-maverick-17b-128e"]
+    text = build(whole | {"architectures": ["Llama4ForCausalLM"]}, "transformers5")
+    alone = build(whole["text_config"], "transformers5")
+    assert text.parameters == alone.parameters
+    both = build(whole, "transformers5")
+    inside = [p for p in both.parameters if p.name.startswith("language_model.")]
+    assert [(p.name.removeprefix("language_model."), p.shape) for p in inside] == [
+        (p.name, p.shape) for p in alone.parameters
+    ]
+
+
 HOSTILE: list[Any] = ["1024", "", -1, 0, 1.5, True, None, [], {}, [[[]]], 10**30, float("nan"), {"a": {}}, "\x00" * 60]
 
 

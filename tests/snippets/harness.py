@@ -16,7 +16,9 @@ from . import gloo, models, reference
 from .scenarios import MODULES, Scenario
 
 STEPS = 3
-RATE = 1e-2
+# Large enough to move 16-bit weights within three steps; small where a step divides by the gradient's own size, which blows
+# up the rounding of gradients near zero.
+RATES = {"sgd": 0.5, "sgd_momentum": 0.3, "rmsprop": 1e-3, "adagrad": 1e-2, "adam": 3e-3, "adamw": 3e-3, "muon": 1e-2}
 
 
 def load(code: str, path: Path) -> ModuleType:
@@ -65,11 +67,11 @@ def execute(scenario: Scenario, folder: Path) -> dict[str, Any]:
 
     def body(rank: int) -> Any:
         module: Any = load(code, folder / f"snippet_{rank}.py")
-        module.LEARNING_RATE = RATE
+        module.LEARNING_RATE = RATES[spec.optimizer]
         if spec.architecture:
             module.MODEL = str(folder / "model")
         else:
-            module.build_model = lambda: _own(spec, scenario.kind, rank)
+            module.build_model = lambda: _own(spec, meta=scenario.kind == "fsdp2" and spec.meta_init)
             if hasattr(module, "blocks"):
                 module.blocks = lambda model: model.layers
             if hasattr(module, "read_checkpoint"):
@@ -109,7 +111,7 @@ def execute(scenario: Scenario, folder: Path) -> dict[str, Any]:
         module.main()
         return history, start
 
-    results = gloo.run(scenario.world, body, timeout=15)
+    results = gloo.run(scenario.world, body, timeout=60)
     start = results[0][1]
     for other in results[1:]:  # every rank sees the same whole model: replicas agree, shards fit together
         assert start.keys() == other[1].keys()
@@ -133,7 +135,7 @@ def execute(scenario: Scenario, folder: Path) -> dict[str, Any]:
         spec,
         data,
         loss_of(scenario.family),
-        RATE,
+        RATES[spec.optimizer],
         autocast=scenario.kind == "ddp",
         frozen=(*spec.frozen, *spec.ignored),
     )
@@ -145,12 +147,11 @@ def models_have_loss(spec: TrainingSpec) -> bool:
     return "For" in spec.architecture or "LMHead" in spec.architecture
 
 
-def _own(spec: TrainingSpec, kind: str, rank: int) -> torch.nn.Module:
+def _own(spec: TrainingSpec, *, meta: bool) -> torch.nn.Module:
     torch.manual_seed(0)
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, spec.param_dtype))
     try:
-        meta = spec.meta_init and (kind == "fsdp2" or (kind == "fsdp1" and rank > 0))
         with torch.device("meta" if meta else "cpu"):
             return models.Own()
     finally:

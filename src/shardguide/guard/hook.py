@@ -73,7 +73,6 @@ class _Guard:
             "ctypes.dlopen": foreign,
             "ctypes.dlsym": foreign,
             "builtins.breakpoint": foreign,
-            "cpython.PyInterpreterState_New": foreign,
             "subprocess.Popen": process,
             "os.system": process,
             "os.exec": process,
@@ -330,7 +329,7 @@ def install(notebook: str | None = None, packages: Iterable[str] = ()) -> None:
     if _guard is None:
         _guard = _Guard()
         sys.addaudithook(_guard.hook())
-    if notebook is not None:
+    if notebook:  # find_place() gives "" where there is no home; the real path of "" would be the working folder
         _guard.approved.add(notebook, DATABASE)
     names = frozenset(packages)
     if names:

@@ -36,9 +36,13 @@ def to_dict(guidance: Guidance) -> dict[str, Any]:
     return head | record | extra
 
 
-def to_json(record: Any) -> str:
-    """Readable, deterministic JSON text of a plain object, with a final newline."""
-    return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+def to_json(record: dict[str, Any]) -> str:
+    """Deterministic JSON text of a plain object: one line a field of the top level, and a final newline.
+
+    json.dumps(indent=...) would leave the C encoder and take a tenth of the whole command's time.
+    """
+    lines = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}" for key, value in record.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def digest(*parts: Any) -> str:

@@ -13,6 +13,7 @@ from shardguide.knowledge.lines import Lines
 
 _lines = Lines("claims.json")
 _tables: dict[str, dict[str, Any]] = {}
+_known: dict[str, Statement] = {}  # what was looked up, since a plan asks for each claim several times
 
 
 class Words(NamedTuple):
@@ -58,6 +59,8 @@ def get(claim: str) -> Statement:
     Raises:
         KeyError: there is no claim of that id.
     """
+    if claim in _known:
+        return _known[claim]
     entry = None if claim.startswith("@") else _lines.get(claim)
     if entry is None:
         raise KeyError(claim)
@@ -70,7 +73,7 @@ def get(claim: str) -> Statement:
         else:
             page = _table("@pages")[source["page"]]
             sources.append(Page(page["title"], page["url"], source["section"], page["version"], source["digest"]))
-    return Statement(
+    _known[claim] = Statement(
         claim,
         entry["text"],
         tuple(entry["subjects"]),
@@ -79,6 +82,7 @@ def get(claim: str) -> Statement:
         entry.get("limits", ""),
         entry.get("witness", ""),
     )
+    return _known[claim]
 
 
 def _table(name: str) -> dict[str, Any]:

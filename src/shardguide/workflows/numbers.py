@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from shardguide.accounting import Layout as MeshLayout
 from shardguide.accounting import RankRun, Request, Survey, per_rank, take
-from shardguide.guidance.model import Parameter
 
 from .situation import Situation
 
@@ -126,6 +125,6 @@ def padding(s: Situation, layout: Layout) -> float:
     return 1 - owned / stored if stored else 0.0
 
 
-def wasteful(parameter: Parameter, shard: int) -> bool:
+def wasteful(shape: tuple[int, ...], shard: int) -> bool:
     """Whether Shard(0) over ``shard`` ranks would store at least twice the elements that there are."""
-    return len(parameter.shape) >= 2 and shard >= 2 * parameter.shape[0]
+    return len(shape) >= 2 and shard >= 2 * shape[0]

@@ -5,6 +5,7 @@ Kept free of imports that a ``--help`` does not need: start-up is a feature.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from shardguide.guidance.errors import UnusableInput
@@ -91,11 +92,9 @@ def main(arguments: list[str] | None = None) -> int:
     except UnusableInput as error:
         return _fail(str(error))
     except guard.GuardViolation as error:
-        return _fail(f"stopped by the guard: {error}")
+        return _fail(str(error))
     except BrokenPipeError:
         # The reader of our output (head, less) has left; Python would complain again while it closes stdout.
-        import os
-
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except KeyboardInterrupt:
@@ -105,7 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         return _fail(f"{error.strerror or error}{': ' + str(error.filename) if error.filename else ''}.")
     except Exception as error:
-        if "SHARDGUIDE_TRACEBACK" in __import__("os").environ:
+        if "SHARDGUIDE_TRACEBACK" in os.environ:
             raise
         return _fail(
             f"internal error ({type(error).__name__}: {error}); this is a bug in Shardguide. "

@@ -8,12 +8,17 @@ from typing import Any, NoReturn
 from shardguide.guidance.errors import UnusableInput
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """Help of a fixed width: argparse makes a formatter for every option, and asking for the terminal's size costs each time."""
+    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=30, width=110)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that raises instead of exiting, so that every bad input ends the same way."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
-        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        kwargs.setdefault("formatter_class", _formatter)
         super().__init__(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:

@@ -69,10 +69,8 @@ def build(config: Config, implementation: str) -> Model:
     )
     check_layer_types(config, sizes.layers, implementation, declared=True)
     bias = config.flag("attention_bias", True, nullable=False)
-    if current:  # transformers 4 ignores the other name
-        experts = moe.either(config, "num_local_experts", "num_experts", 128)
-    else:
-        experts = moe.extent(config, "num_local_experts", 128, least=1)
+    alias = "num_experts" if current else ""  # transformers 4 knows no other name
+    experts = moe.either(config, "num_local_experts", alias, 128)
     hidden, width = sizes.hidden, sizes.intermediate
 
     layer = Builder()

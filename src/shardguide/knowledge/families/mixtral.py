@@ -50,10 +50,8 @@ def build(config: Config, implementation: str) -> Model:
         head_dim_always=True,
     )
     check_layer_types(config, sizes.layers, implementation, declared=False)
-    if current:  # transformers 4 ignores the other name
-        experts = moe.either(config, "num_local_experts", "num_experts", 8)
-    else:
-        experts = moe.extent(config, "num_local_experts", 8, least=1)
+    alias = "num_experts" if current else ""  # transformers 4 knows no other name
+    experts = moe.either(config, "num_local_experts", alias, 8)
     moe.check_number(config, sizes.layers, experts)
 
     layer = Builder()

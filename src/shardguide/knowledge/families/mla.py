@@ -107,10 +107,8 @@ def build(
     check_layer_types(config, sizes.layers, implementation, declared=False)
     width = config.integer("moe_intermediate_size", default=d.moe_intermediate, nullable=False)
     first = moe.extent(config, "first_k_dense_replace", d.first_dense, least=0)
-    if current:  # transformers 4 ignores the other name
-        routed = moe.either(config, "n_routed_experts", d.routed_alias, d.routed)
-    else:
-        routed = moe.extent(config, "n_routed_experts", d.routed, least=1)
+    alias = d.routed_alias if current else ""  # transformers 4 knows no other name
+    routed = moe.either(config, "n_routed_experts", alias, d.routed)
     moe.check_number(config, sizes.layers, routed)
     bias = config.flag("attention_bias", False, nullable=False)
 

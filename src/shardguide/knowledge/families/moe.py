@@ -41,9 +41,9 @@ def extent(config: Config, name: str, default: int, least: int) -> int:
 
 
 def either(config: Config, name: str, alias: str, default: int, least: int = 1) -> int:
-    """A count that transformers 5 also takes under another name (the class's ``attribute_map``), which then wins."""
+    """A count that is also taken under another name (the class's ``attribute_map``), which then wins; "" for none."""
     value = extent(config, name, default, least)
-    return extent(config, alias, value, least)
+    return extent(config, alias, value, least) if alias else value
 
 
 def indices(config: Config, name: str) -> frozenset[int] | None:

@@ -62,10 +62,8 @@ def build(config: Config, implementation: str) -> Model:
     check_layer_types(config, sizes.layers, implementation, declared=False)
     bias = config.flag("attention_bias", False, nullable=False)
     width = config.integer("moe_intermediate_size", default=768, nullable=False)
-    if current:  # transformers 4 ignores the other name
-        experts = moe.either(config, "num_experts", "num_local_experts", 128, least=0)
-    else:
-        experts = moe.extent(config, "num_experts", 128, least=0)
+    alias = "num_local_experts" if current else ""  # transformers 4 knows no other name
+    experts = moe.either(config, "num_experts", alias, 128, least=0)
     step = config.integer("decoder_sparse_step", default=1, nullable=False)
     always_dense = moe.indices(config, "mlp_only_layers") or frozenset()
     moe.check_number(config, sizes.layers, experts)

@@ -66,6 +66,8 @@ def training_spec(s: Situation, layout: Layout, policy: Policy, offload: bool, c
 
 def patterns(model: Model, placements: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
     """Names with their layer numbers starred, so that one line stands for every layer, where that is unambiguous."""
+    if not placements:
+        return ()
     placed = dict(placements)
     out: dict[str, int] = {}
     for name, dim in placements:

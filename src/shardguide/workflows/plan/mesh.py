@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardguide.guidance.record import Alternative, Decision
 
-from ..numbers import Layout, padding, percent, wasteful
+from ..numbers import Layout, padding, percent, survey, wasteful
 from ..situation import Situation
 
 # Padding of the whole model under Shard(0) above which other placements are worth their extra copies.
@@ -22,12 +22,12 @@ def place(s: Situation, layout: Layout) -> Layout:
     key = ("placed", layout.shard)
     if key in s.memo:
         return layout._replace(placements=s.memo[key])
-    found: list[tuple[str, int]] = []
-    for parameter in s.model.parameters:
-        if wasteful(parameter, layout.shard):
-            dims = [i for i in range(1, len(parameter.shape)) if parameter.shape[i] % layout.shard == 0]
-            if dims:
-                found.append((parameter.name, dims[0]))
+    dims: dict[tuple[int, ...], int] = {}
+    for shape in {kind.shape for kind in survey(s, layout).kinds}:
+        even = [i for i in range(1, len(shape)) if shape[i] % layout.shard == 0]
+        if even and wasteful(shape, layout.shard):
+            dims[shape] = even[0]
+    found = [(one.name, dims[one.shape]) for one in s.model.parameters if one.shape in dims] if dims else []
     s.memo[key] = tuple(found)
     return layout._replace(placements=s.memo[key])
 
