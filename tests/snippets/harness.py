@@ -62,12 +62,13 @@ def execute(scenario: Scenario, folder: Path) -> dict[str, Any]:
     tp = dict(spec.mesh).get("tp", 1)
     ranks = scenario.world // tp
     # The same batches in every step, so that a loss that changes is a weight that changed. fp16 skips steps until the scale fits.
-    steps = 8 if spec.mp_param == "float16" else STEPS
+    half = spec.mp_param == "float16"
+    steps, rate = (8, RATES[spec.optimizer] / 4) if half else (STEPS, RATES[spec.optimizer])
     data = [models.batches(scenario.family, ranks, spec.accumulation)] * steps
 
     def body(rank: int) -> Any:
         module: Any = load(code, folder / f"snippet_{rank}.py")
-        module.LEARNING_RATE = RATES[spec.optimizer]
+        module.LEARNING_RATE = rate
         if spec.architecture:
             module.MODEL = str(folder / "model")
         else:
@@ -135,7 +136,7 @@ def execute(scenario: Scenario, folder: Path) -> dict[str, Any]:
         spec,
         data,
         loss_of(scenario.family),
-        RATES[spec.optimizer],
+        rate,
         autocast=scenario.kind == "ddp",
         frozen=(*spec.frozen, *spec.ignored),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,9 @@ def test_losses_equal_training_without_parallelism(scenario: Scenario, tmp_path:
         for rank, history in enumerate(result["ranks"]):
             loss, measured = history[step]
             assert loss == pytest.approx(losses[rank // result["tp"]], rel=limit), f"step {step}, rank {rank}"
-            assert measured == pytest.approx(norm, rel=3 * limit, nan_ok=True), f"step {step}, rank {rank}"
+            if math.isfinite(norm):
+                assert measured == pytest.approx(norm, rel=3 * limit), f"step {step}, rank {rank}"
+            else:  # the scale was too large: every rank has to see it, and skips the step
+                assert not math.isfinite(measured), f"step {step}, rank {rank}"
     first, last = sum(result["reference"][0][0]), sum(result["reference"][-1][0])
     assert abs(last - first) > 10 * limit * 1e-2 * abs(first), "a comparison of weights that do not move would mean nothing"

@@ -24,6 +24,8 @@ ITEMSIZE: dict[str, int] = {
     "uint16": 2,
     "uint8": 1,
     "bool": 1,
+    "complex64": 8,
+    "complex128": 16,
 }
 
 # Short forms that people type and that files carry (safetensors, torch's own repr, accelerate).
@@ -45,7 +47,7 @@ def dtype_name(text: str) -> str:
     name = text.strip().lower().removeprefix("torch.")
     name = ALIASES.get(name, name)
     if name not in ITEMSIZE:
-        raise UnusableInput(f"{text!r} is not a dtype that Shardguide knows; use one of float32, bfloat16, float16.")
+        raise UnusableInput(f"{text[:40]!r} is not a dtype that Shardguide knows; use one of float32, bfloat16, float16.")
     return name
 
 
