@@ -50,6 +50,20 @@ def _model(gathered: Gathered) -> Model | None:
     return load(text, gathered.value("implementation", "")) if text else None
 
 
+def _derived(gathered: Gathered, handed: Handed) -> Gathered:
+    """Totals that follow from the GPUs that a report shows on one host."""
+    fact = handed.facts.get("gpus_per_node")
+    gpus, nodes = gathered.value("gpus"), gathered.value("nodes")
+    if fact is None or (gpus and nodes):
+        return gathered
+    answers = dict(gathered.answers)
+    if nodes:
+        answers["gpus"] = Answer(nodes * fact.value, fact.where)
+    elif gpus and gpus % fact.value == 0:
+        answers["nodes"] = Answer(gpus // fact.value, fact.where)
+    return gathered._replace(answers=answers)
+
+
 def _counts(gathered: Gathered) -> None:
     """Refuse counts that contradict each other when the user said both; a file against a flag is asked about."""
     gpus, nodes, tp = (gathered.value(name) for name in ("gpus", "nodes", "tp"))
@@ -98,13 +112,20 @@ def _situation(
     )
 
 
-def _questions(s: Situation, gathered: Gathered, resolved: Resolved, found: hardware.Hardware) -> list[Question]:
+def _questions(
+    s: Situation, gathered: Gathered, resolved: Resolved, found: hardware.Hardware, handed: Handed
+) -> list[Question]:
     """What is neither known nor given, in the order in which it is asked."""
     open_: list[Question] = [*resolved.questions, *gathered.conflicts]
-    if not s.world:
+    per_node = handed.facts.get("gpus_per_node")
+    if not s.world and per_node is None:
         open_.append(ask(fields.GPUS))
     if not s.nodes and s.world != 1:
-        open_.append(ask(fields.NODES))
+        nodes = ask(fields.NODES)
+        if per_node is not None:
+            shown = f"{per_node.where.removeprefix('file:')} shows {per_node.value} GPUs on one host. On how many such hosts do you train?"
+            nodes = nodes._replace(ask=shown)
+        open_.append(nodes)
     if found.questions:
         open_.extend(found.questions)
     elif s.memory is None and s.device != "cpu":
@@ -170,6 +191,7 @@ def prepare(request: PlanRequest) -> Prepared:
     """
     handed = read_files(request.files, request.measured, request.current)
     gathered = gather(fields.PLAN, request.given, handed.facts, _still_true(request, handed))
+    gathered = _derived(gathered, handed)
     _counts(gathered)
     resolved = resolve(request.given.get("torch"), request.site_packages, request.remembered.get("torch"))
     found = hardware.resolve(
@@ -192,7 +214,7 @@ def prepare(request: PlanRequest) -> Prepared:
         waiting = (*resolved.questions, *gathered.conflicts, ask(fields.MODEL))
         return Prepared(resolved.release, answers, None, None, waiting, handed.notes, inputs)
     s = _situation(gathered, resolved, model, found, handed)
-    questions = (*handed.questions, *_questions(s, gathered, resolved, found))
+    questions = (*handed.questions, *_questions(s, gathered, resolved, found, handed))
     notes = (*model.notes, *found.notes, *handed.notes)
     return Prepared(resolved.release, answers, model, s, questions, notes, inputs)
 

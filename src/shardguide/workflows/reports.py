@@ -46,7 +46,7 @@ def hardware_facts(files: tuple[str, ...]) -> tuple[dict[str, FileFact], tuple[Q
 
 def _id(key: str) -> str:
     """The field that a contradiction is about."""
-    return {"gpu_memory_mib": "gpu_memory", "gpus_per_node": "gpus"}.get(key, key)
+    return {"gpu_memory_mib": "gpu_memory"}.get(key, key)
 
 
 def _notes(merged: Merged) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ def known(record: dict[str, Any]) -> Text:
     for name, answer in record["answers"].items():
         if name in ("model", "torch"):
             continue
-        origin = "" if answer["from"] == "user" else f" [{answer['from']}]"
+        origin = "" if answer["from"] == "user" else f" [{answer['from'].rpartition('/')[2].removeprefix('file:')}]"
         parts.append(f"{name.replace('_', ' ')} {answer['value']}{origin}")
     return Text("Given: " + ", ".join(parts) + "." if parts else "Nothing is known about the hardware yet.")
 
