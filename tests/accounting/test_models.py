@@ -53,6 +53,8 @@ def test_sixteen_thousand_ranks() -> None:
 @pytest.mark.parametrize("kind", zoo.FAMILIES)
 def test_two_layers_of_every_family_on_every_rank_tried(kind: str, layout: Layout) -> None:
     ranks = {0, layout.world // 2, layout.world // 3, layout.world - 2, layout.world - 1}
+    if layout.shard_size == 16384:  # torch.chunk into that many pieces takes a tenth of a second per parameter
+        ranks = {layout.world // 3, layout.world - 1}
     check({"model_type": kind} | zoo.FAMILIES[kind], layout, sorted(r for r in ranks if r >= 0))
 
 

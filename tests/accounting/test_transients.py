@@ -224,6 +224,29 @@ def test_a_step(
         assert (facts.get("hsdp_retained", 0) > 0) == (cast and layout.replicate_size > 1)
 
 
+@pytest.mark.parametrize(
+    "policy", [("", ""), ("", "float32"), ("bfloat16", "float32"), ("float32", "bfloat16")], ids=str
+)
+def test_parameters_kept_in_bfloat16(policy: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    layout, rank = Layout(2, 4), 6
+    module = small.make().to(torch.bfloat16)
+    request = Request(describe(module, small.UNITS), layout, mp_param_dtype=policy[0], mp_reduce_dtype=policy[1])
+    facts = {fact.id.removeprefix("transient."): fact.value for fact in transients(request)}
+    ours = by_module_order(module, groups(request))
+    with fake_world(layout, rank) as mesh:
+        shard(module, small.UNITS, dp_mesh(mesh, layout), mp_policy=mp(policy))
+        scales = Scales(module, monkeypatch)
+        scales.backward(scales.forward())
+        assert [g.all_gather_bytes for g in ours] == [scales.gathered[n] for n in range(len(ours))]
+        assert [g.reduce_scatter_bytes for g in ours] == [scales.scattered[n][0] for n in range(len(ours))]
+        assert scales.copy_in == facts["all_gather_copy_in"]
+        assert scales.retained == facts["hsdp_retained"]
+        # float32 reduction of bfloat16 gradients holds twice their bytes once more, to the end of backward.
+        assert facts["hsdp_retained"] == (2 * per_rank(request)[0].gradient_bytes if policy[1] == "float32" else 0)
+
+
 @pytest.mark.parametrize(("layout", "rank"), LAYOUTS, ids=str)
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_kept_unsharded(policy: tuple[str, str], layout: Layout, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +378,7 @@ def test_ddp_buckets() -> None:
             wrapped = DistributedDataParallel(module, gradient_as_bucket_view=as_view)
             buckets: dict[int, int] = {}
 
-            def hook(state, bucket, buckets=buckets):  # noqa: ANN  (DDP reads the annotations)
+            def hook(state, bucket, buckets=buckets):  # without annotations: DDP checks them
                 storage = bucket.buffer().untyped_storage()
                 buckets[storage.data_ptr()] = storage.nbytes()
                 future = torch.futures.Future()

@@ -7,9 +7,9 @@ there with ``known`` false and the expression that decides it.
 from __future__ import annotations
 
 import ast
-from typing import NamedTuple
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.named import NamedTuple
 from shardguide.readers.files import MIB, read_text, shown
 
 from .syntax import Evaluator, Names, Value, parse

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import NamedTuple
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.named import NamedTuple
 
 LIMIT = 1 << 19  # bytes of source; trainers of well-known frameworks stay below 300 kB
 _DENSITY = 150_000  # punctuation marks, which bound the number of nodes and so the memory of the tree

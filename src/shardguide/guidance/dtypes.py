@@ -47,7 +47,9 @@ def dtype_name(text: str) -> str:
     name = text.strip().lower().removeprefix("torch.")
     name = ALIASES.get(name, name)
     if name not in ITEMSIZE:
-        raise UnusableInput(f"{text[:40]!r} is not a dtype that Shardguide knows; use one of float32, bfloat16, float16.")
+        raise UnusableInput(
+            f"{text[:40]!r} is not a dtype that Shardguide knows; use one of float32, bfloat16, float16."
+        )
     return name
 
 

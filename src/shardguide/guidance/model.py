@@ -6,7 +6,7 @@ configuration), the accounting (which shards them) and the code that is shown fo
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from shardguide.guidance.named import NamedTuple
 
 
 class Parameter(NamedTuple):

@@ -13,7 +13,19 @@ else:
     from collections import namedtuple
 
     # What a record class may not override (as in typing), and what namedtuple defines itself.
-    _OWN = frozenset({"__new__", "__init__", "__slots__", "__getnewargs__", "_fields", "_field_defaults", "_make", "_replace", "_asdict"})
+    _OWN = frozenset(
+        {
+            "__new__",
+            "__init__",
+            "__slots__",
+            "__getnewargs__",
+            "_fields",
+            "_field_defaults",
+            "_make",
+            "_replace",
+            "_asdict",
+        }
+    )
 
     class _Meta(type):
         def __new__(mcs, name, bases, namespace):

@@ -6,7 +6,9 @@ every command.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
+
+from shardguide.guidance.named import NamedTuple
 
 SCHEMA = "shardguide/1"
 

@@ -41,7 +41,9 @@ def to_json(record: dict[str, Any]) -> str:
 
     json.dumps(indent=...) would leave the C encoder and take a tenth of the whole command's time.
     """
-    lines = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}" for key, value in record.items())
+    lines = (
+        f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}" for key, value in record.items()
+    )
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 import stat
 from bisect import bisect_right
-from typing import NamedTuple
 
+from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Reopened
 
 LIMIT = 4 << 20  # bytes; the largest file that a claim points to has a quarter of a megabyte

@@ -6,8 +6,8 @@ Slower than a look-up, since files are parsed: for building the index, and for a
 from __future__ import annotations
 
 import ast
-from typing import NamedTuple
 
+from shardguide.guidance.named import NamedTuple
 from shardguide.installed.lookup import Place, Tree
 
 DEPTH = 20  # re-exports followed before giving up; PyTorch needs four

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.named import NamedTuple
 from shardguide.notebook.place import Place
 from shardguide.notebook.store import Store, Unreachable, shown
 from shardguide.notebook.values import MAX_ANSWERS, MAX_RESULT, checked_name, checked_text, dump, encode, now

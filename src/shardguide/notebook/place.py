@@ -7,7 +7,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from shardguide.guidance.named import NamedTuple
 
 FILE = "notebook.db"
 

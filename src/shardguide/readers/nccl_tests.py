@@ -8,7 +8,8 @@ per second), ``time`` in microseconds; doc/PERFORMANCE.md there says how they fo
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from shardguide.guidance.named import NamedTuple
 
 from .files import lines, shown
 

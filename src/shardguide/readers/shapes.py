@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.model import Buffer, Parameter, Unit
+from shardguide.guidance.named import NamedTuple
 
 from .files import quoted
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.named import NamedTuple
 
 from .files import shown
 

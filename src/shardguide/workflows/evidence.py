@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
+from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Question
 
 from .gather import FileFact

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Question
 from shardguide.knowledge.hardware.memory import Memory as Stated
 from shardguide.knowledge.hardware.memory import parse_memory

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from shardguide.accounting import Layout as MeshLayout
 from shardguide.accounting import RankRun, Request, Survey, per_rank, take
+from shardguide.guidance.named import NamedTuple
 
 from .situation import Situation
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.model import Model
+from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import (
     Answer,
     Approval,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Question, Release
 from shardguide.installed.find import installed
 from shardguide.knowledge import releases

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
+
+from shardguide.guidance.named import NamedTuple
 
 # Forms that a plan shows only when asked for.
 ON_REQUEST = ("fsdp1", "accelerate", "torchtitan")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from shardguide.guidance.model import Model
+from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Release
 
 if TYPE_CHECKING:

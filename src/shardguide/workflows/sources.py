@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import NamedTuple
 
+from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Check, Decision, Release, Source
 from shardguide.installed.verify import claims
 from shardguide.knowledge import claims_store, releases
@@ -31,9 +31,7 @@ class Cited(NamedTuple):
 def cite(decisions: list[Decision], release: Release) -> Cited:
     """Look every cited claim up for the release; what does not stand there is said, not shown as if it did."""
     wanted = [
-        claim
-        for claim in dict.fromkeys(c for decision in decisions for c in decision.sources)
-        if about(claim, release)
+        claim for claim in dict.fromkeys(c for decision in decisions for c in decision.sources) if about(claim, release)
     ]
     looked_up = claims(wanted, release)
     sources: dict[str, Source] = {}

@@ -29,9 +29,8 @@ def _title(record: dict[str, Any]) -> str:
         return f"Plan, incomplete · {release}"
     nodes = f" on {shown['nodes']} nodes" if shown["nodes"] and shown["nodes"] > 1 else ""
     gpu = shown["gpu"] or (f"{shown['memory']}" if shown["memory"] else "GPU not known")
-    return (
-        f"Plan for {shown['model']}: {shown['parameters']:,} parameters on {shown['gpus']} × {gpu}{nodes} · {release}"
-    )
+    count = f"{shown['gpus']:,}" if shown["gpus"] else "?"
+    return f"Plan for {shown['model']}: {shown['parameters']:,} parameters on {count} × {gpu}{nodes} · {release}"
 
 
 def known(record: dict[str, Any]) -> Text:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from shardguide.guidance.dtypes import dtype_name
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.model import Model
+from shardguide.guidance.named import NamedTuple
 
 from .base import Builder, Config
 from .rotary import add_frequencies, is_current

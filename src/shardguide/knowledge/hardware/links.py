@@ -6,9 +6,8 @@ network alone decides it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Source
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
+from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Source
 
 from .memory import Memory

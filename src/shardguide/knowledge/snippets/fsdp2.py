@@ -13,7 +13,7 @@ from shardguide.guidance.record import Snippet
 
 from . import loop
 from .record import verified
-from .spec import TrainingSpec, check, pattern, path
+from .spec import TrainingSpec, check, path, pattern
 from .text import Imports, Repeat, call, dtype, names_match, repeats
 
 KIND = "fsdp2"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Alternative, Decision
 
 from ..numbers import Layout

@@ -7,8 +7,7 @@ to be measured and not facts.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Alternative, Decision
 
 from ..numbers import Layout, States, gib, padding, percent, states

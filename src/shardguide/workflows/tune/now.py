@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from shardguide.code.current import Current
 from shardguide.guidance.dtypes import dtype_name
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.named import NamedTuple
 
 from ..request import NOW_KEYS
 

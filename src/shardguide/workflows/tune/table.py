@@ -6,9 +6,8 @@ step (one forward and backward without accumulation), by the accounting's exact 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from shardguide.accounting import Group, RankRun, groups, per_rank
+from shardguide.guidance.named import NamedTuple
 
 from ..numbers import Layout, heaviest, request
 from ..situation import Situation
