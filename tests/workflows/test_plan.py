@@ -312,6 +312,24 @@ def test_never_claims_that_it_fits_nor_how_long_it_takes() -> None:
             assert word not in text, word
 
 
+def test_tensor_parallel_plan_is_the_familys_the_users_or_asked(tmp_path: Path) -> None:
+    """Llama's plan in transformers splits the projections, not the embeddings and norms."""
+    own = made(tp=8, gpus=64, nodes=8)
+    split = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096)
+    whole = 8_030_261_248 - split
+    assert own["accounting"]["per_rank"][0]["stored_parameters"] == (split // 8 + whole) // 8
+    path = tmp_path / "tp.json"
+    path.write_text(json.dumps({"lm_head": "colwise"}))
+    users = made(tp=8, gpus=64, nodes=8, tp_plan=str(path))
+    head = 128_256 * 4096
+    assert users["accounting"]["per_rank"][0]["stored_parameters"] == (head // 8 + 8_030_261_248 - head) // 8
+    asked = made(model=str(CASES / "bloom-560m.json"), tp=8, gpus=64, nodes=8)
+    assert "tp_plan" in [question["id"] for question in asked["questions"]]
+    path.write_text("[1]")
+    with pytest.raises(UnusableInput):
+        made(tp=8, gpus=64, nodes=8, tp_plan=str(path))
+
+
 def test_stated_size_gives_bounds_only() -> None:
     record = made(model="7b")
     assert record["accounting"]["parameters"] == 7_000_000_000

@@ -12,10 +12,9 @@ padding included.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from shardguide.guidance.dtypes import ITEMSIZE
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.named import NamedTuple
 
 from . import optimizers
 from .records import RankRun, Request

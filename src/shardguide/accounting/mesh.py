@@ -6,7 +6,7 @@ row, so the last dimension (tensor parallel) changes fastest.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from shardguide.guidance.named import NamedTuple
 
 
 class Layout(NamedTuple):

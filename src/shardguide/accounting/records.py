@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardguide.guidance.model import Model, Parameter
+from shardguide.guidance.named import NamedTuple
 
 from .mesh import Layout
 

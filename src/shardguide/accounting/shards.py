@@ -12,9 +12,9 @@ What a rank owns changes with its shard index at d // c and one after, so a few 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from shardguide.guidance.dtypes import ITEMSIZE
+from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Fact
 
 from . import optimizers

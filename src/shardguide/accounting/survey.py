@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from shardguide.guidance.dtypes import ITEMSIZE
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.named import NamedTuple
 
 from . import tensor_parallel
 from .records import SHARDED, STRATEGIES, Request, release_minor

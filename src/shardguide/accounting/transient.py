@@ -8,8 +8,8 @@ source, at the object named in SOURCES, and run there; ``tests/accounting/test_t
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
 
+from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Fact
 
 from .group import ROOT, members

@@ -128,6 +128,11 @@ STRATEGY = Field(
     "auto (default), full, grad_op, hybrid, none", metavar="NAME",
 )  # fmt: skip
 TP = Field("tp", _count("tp", 1024), "tensor-parallel degree (default 1)", metavar="N")
+TP_PLAN = Field(
+    "tp_plan", _text, "JSON file, module pattern to style (default: the family's base_model_tp_plan in transformers)",
+    "Which modules are split, and how (a JSON file: module pattern to style, such as colwise)?",
+    "This family has no tensor-parallel plan in transformers, so it is not known which parameters are split.", (), "FILE",
+)  # fmt: skip
 OFFLOAD = Field(
     "offload", _choice("offload", "auto", "yes", "no", on="yes", off="no", true="yes", false="no"),
     "auto (default), yes or no: CPU offload of parameters, gradients and optimizer state", metavar="WORD",
@@ -152,4 +157,4 @@ TORCH = Field(
 
 # In the order in which they are asked.
 PLAN = (MODEL, TORCH, GPUS, NODES, GPU, GPU_MEMORY, DEVICE, HOST_MEMORY, INTRA, INTER, OPTIMIZER, PARAM_DTYPE, STRATEGY,
-        SHARD_SIZE, TP, OFFLOAD, IMPLEMENTATION)  # fmt: skip
+        SHARD_SIZE, TP, TP_PLAN, OFFLOAD, IMPLEMENTATION)  # fmt: skip

@@ -48,7 +48,15 @@ class Prepared(NamedTuple):
 
 def _model(gathered: Gathered) -> Model | None:
     text = gathered.value("model")
-    return load(text, gathered.value("implementation", "")) if text else None
+    if not text:
+        return None
+    model = load(text, gathered.value("implementation", ""))
+    plan = gathered.value("tp_plan")
+    if plan:
+        from shardguide.readers.tp_plan import read_tp_plan
+
+        return model._replace(tp_plan=read_tp_plan(plan))
+    return model
 
 
 def _derived(gathered: Gathered, handed: Handed) -> Gathered:
@@ -143,6 +151,8 @@ def _questions(
             stored = f" The config says its checkpoint is in {s.model.config_dtype}; that is how it is stored, not how you train."
             question = question._replace(why=question.why + stored)
         open_.append(question)
+    if s.tp > 1 and s.model.parameters and not s.model.tp_plan:
+        open_.append(ask(fields.TP_PLAN))
     if s.strategy == "hybrid" and s.nodes == 1 and not s.shard_size:
         open_.append(ask(fields.SHARD_SIZE))
     first: dict[str, Question] = {}
