@@ -312,6 +312,26 @@ def test_never_claims_that_it_fits_nor_how_long_it_takes() -> None:
             assert word not in text, word
 
 
+def test_what_fully_shard_would_refuse_is_a_failed_check(tmp_path: Path) -> None:
+    """Two trainable dtypes in one group: FSDP expects uniform original parameter dtype."""
+    rows = [{"name": f"layers.{i}.{n}", "shape": [64, 64], "dtype": d} for i in (0, 1) for n, d in (("a", "float32"), ("b", "bfloat16"))]
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(rows))
+    # Kept in their own dtypes, since integers and floats of a manifest are cast only when a dtype is stated.
+    record = made(model=str(path), strategy="full", param_dtype="float32")
+    assert check(record, "fully_shard")["result"] == "passed"
+    tied = made(model=str(CASES / "llama-3.2-1b-instruct.json"), strategy="full")
+    assert check(tied, "fully_shard")["result"] == "passed"
+
+
+def test_muon_takes_the_matrices_of_the_layers_and_adamw_the_rest() -> None:
+    """Muon keeps one buffer a matrix, AdamW two tensors for the embeddings, the head and the norms."""
+    record = made(optimizer="muon", gpus=8, nodes=1, inter=None, strategy="full")
+    matrices = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096)
+    rest = 8_030_261_248 - matrices
+    assert record["accounting"]["per_rank"][0]["optimizer_bytes"] == (matrices + 2 * rest) // 8 * 4
+
+
 def test_tensor_parallel_plan_is_the_familys_the_users_or_asked(tmp_path: Path) -> None:
     """Llama's plan in transformers splits the projections, not the embeddings and norms."""
     own = made(tp=8, gpus=64, nodes=8)

@@ -48,6 +48,8 @@ def optimizer_parts(text: str) -> tuple[str, dict[str, object]]:
 def request(s: Situation, layout: Layout, mp: tuple[str, str] = ("", ""), offload: bool = False) -> Request:
     """The accounting's question for this layout; ``mp`` is (param_dtype, reduce_dtype) of the policy."""
     name, hyper = optimizer_parts(s.optimizer)
+    if name == "muon":
+        hyper |= {"others": "adamw", "other_names": _outside_blocks(s)}
     return Request(
         model=s.model,
         layout=MeshLayout(layout.replicate, layout.shard, layout.tp),
@@ -62,6 +64,13 @@ def request(s: Situation, layout: Layout, mp: tuple[str, str] = ("", ""), offloa
         reshard_after_forward=False if layout.strategy == "grad_op" else None,
         release=s.release.version,
     )
+
+
+def _outside_blocks(s: Situation) -> tuple[str, ...]:
+    """What the plan's code gives to AdamW beside Muon: everything that is not in a repeated layer (and what is no matrix)."""
+    containers = {module.rpartition(".")[0] + "." for unit in s.model.units if unit.role == "block" for module in unit.modules}
+    prefixes = tuple(containers)
+    return tuple(one.name for one in s.model.parameters if prefixes and not one.name.startswith(prefixes))
 
 
 def heaviest(runs: tuple[RankRun, ...]) -> RankRun:

@@ -30,6 +30,17 @@ def _optimizer_check(part: dict[str, Any]) -> list[Check]:
     return [Check("optimizer", "passed", found["reason"])]
 
 
+def _refusal_check(part: dict[str, Any]) -> list[Check]:
+    """The errors that fully_shard is known to raise for this model as planned."""
+    if "refusals" not in part:
+        return []
+    found = part["refusals"]
+    if not found:
+        return [Check("fully_shard", "passed", "No error is known that fully_shard would raise for these shapes, dtypes and ties.")]
+    words = "; ".join(f"{one['why']} At {one['when']}: {one['error']}" for one in found[:3])
+    return [Check("fully_shard", "failed", f"{words}{f' (and {len(found) - 3} more)' if len(found) > 3 else ''}")]
+
+
 def _hardware_check(s: Situation, decisions: list[Decision]) -> Check:
     """Nothing in the plan contradicts the stated hardware: the mesh covers every rank once, the dtype is native."""
     by_id = {decision.id: decision.choice for decision in decisions}
@@ -98,7 +109,7 @@ def _decide(s: Situation, prepared: prepare.Prepared, also: tuple[str, ...]) -> 
         running.backend(s, offload),
         running.launch(s, layout),
     ]
-    checks = [memory.check(s, layout, need, offload), _hardware_check(s, decisions), *_optimizer_check(part)]
+    checks = [memory.check(s, layout, need, offload), _hardware_check(s, decisions), *_optimizer_check(part), *_refusal_check(part)]
     rendered = code.render(s, layout, policy, offload, checkpointing.choice.startswith("checkpoint_wrapper"), also)
     next_: tuple[Next, ...] = ()
     if any(one.open for one in decisions):

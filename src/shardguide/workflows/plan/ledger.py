@@ -12,6 +12,7 @@ from shardguide.accounting import (
     groups,
     lower_bounds,
     per_rank,
+    refusals,
     support,
     take,
     transients,
@@ -56,6 +57,8 @@ def build(
             per_rank(request(s, layout._replace(placements=()), (policy.param, policy.reduce), offload))
         )
     part["transients"] = plain(transients(asked, kinds))
+    if layout.strategy != "none" and not fsdp1:
+        part["refusals"] = plain(refusals(asked, kinds))
     if s.optimizer:
         found = support(asked, kinds)
         part["optimizer_support"] = plain(found)
