@@ -317,9 +317,11 @@ def test_what_fully_shard_would_refuse_is_a_failed_check(tmp_path: Path) -> None
     rows = [{"name": f"layers.{i}.{n}", "shape": [64, 64], "dtype": d} for i in (0, 1) for n, d in (("a", "float32"), ("b", "bfloat16"))]
     path = tmp_path / "manifest.json"
     path.write_text(json.dumps(rows))
-    # Kept in their own dtypes, since integers and floats of a manifest are cast only when a dtype is stated.
-    record = made(model=str(path), strategy="full", param_dtype="float32")
-    assert check(record, "fully_shard")["result"] == "passed"
+    record = made(model=str(path), strategy="full", param_dtype=None)
+    assert record["status"] == "complete"  # a manifest states the dtypes of the user's own model: nothing to ask
+    assert check(record, "fully_shard")["result"] == "failed"
+    assert "uniform original parameter dtype" in check(record, "fully_shard")["evidence"]
+    assert check(made(model=str(path), strategy="full"), "fully_shard")["result"] == "passed"  # all cast to float32
     tied = made(model=str(CASES / "llama-3.2-1b-instruct.json"), strategy="full")
     assert check(tied, "fully_shard")["result"] == "passed"
 

@@ -73,6 +73,13 @@ def _inter(text: str) -> str:
     return inter_link(text).name
 
 
+AS_STORED = "stored"  # --param-dtype: every parameter in the dtype that its file states
+
+
+def _param_dtype(text: str) -> str:
+    return AS_STORED if text.strip().lower() == AS_STORED else dtype_name(text)
+
+
 STRATEGIES = ("auto", "full", "grad_op", "hybrid", "none")
 
 GPUS = Field(
@@ -117,7 +124,8 @@ OPTIMIZER = Field(
     ("adamw", "adam", "sgd", "muon"), "NAME",
 )  # fmt: skip
 PARAM_DTYPE = Field(
-    "param_dtype", dtype_name, "dtype in which the sharded parameters are kept (not the compute dtype)",
+    "param_dtype", _param_dtype,
+    "dtype in which the sharded parameters are kept (not the compute dtype); stored: each in its file's own",
     "In which dtype are the sharded parameters kept (the dtype that the optimizer steps on)?",
     "Gradient shards and optimizer state have the same dtype; float32 is usual, with bfloat16 only for the computation.",
     ("float32", "bfloat16"), "DTYPE",

@@ -54,7 +54,7 @@ def request(s: Situation, layout: Layout, mp: tuple[str, str] = ("", ""), offloa
         model=s.model,
         layout=MeshLayout(layout.replicate, layout.shard, layout.tp),
         strategy=layout.strategy,
-        param_dtype=s.param_dtype,
+        param_dtype="" if s.param_dtype == "stored" else s.param_dtype,
         mp_param_dtype=mp[0],
         mp_reduce_dtype=mp[1],
         optimizer=name,
@@ -111,7 +111,7 @@ def _stated(s: Situation, layout: Layout) -> States:
     """A lower bound where only the size is known: some rank holds at least ceil(size / ranks) elements."""
     from shardguide.guidance.dtypes import itemsize
 
-    if not s.param_dtype:
+    if s.param_dtype in ("", "stored"):
         return States(0, False)
     share = -(-s.model.stated_size // (layout.shard * layout.tp))
     return States(2 * share * itemsize(s.param_dtype), False)  # parameters and gradients; optimizer state comes on top

@@ -89,6 +89,15 @@ def _counts(gathered: Gathered) -> None:
         raise UnusableInput(f"--shard-size {size} does not divide the {gpus // (tp or 1)} data-parallel ranks.")
 
 
+def _kept_dtype(gathered: Gathered, model: Model) -> str:
+    """What was said; for a manifest, which lists the user's own model, the dtypes that it states."""
+    said: str = gathered.value("param_dtype", "")
+    stated = bool(model.parameters) and all(one.dtype for one in model.parameters)
+    if said == fields.AS_STORED and not stated:
+        raise UnusableInput("--param-dtype stored needs a file that states every parameter's dtype: safetensors or a manifest.")
+    return said or (fields.AS_STORED if stated and model.implementation == "manifest" else "")
+
+
 def _situation(
     gathered: Gathered, resolved: Resolved, model: Model, found: hardware.Hardware, handed: Handed
 ) -> Situation:
@@ -111,7 +120,7 @@ def _situation(
         intra=gathered.value("intra", ""),
         inter=gathered.value("inter", ""),
         optimizer=gathered.value("optimizer", ""),
-        param_dtype=gathered.value("param_dtype", ""),
+        param_dtype=_kept_dtype(gathered, model),
         strategy=gathered.value("strategy", "auto"),
         shard_size=gathered.value("shard_size", 0),
         offload=gathered.value("offload", "auto"),

@@ -38,7 +38,7 @@ class Situation(NamedTuple):
     intra: str
     inter: str
     optimizer: str
-    param_dtype: str
+    param_dtype: str  # canonical name; "stored" for each parameter's own
     strategy: str  # "auto" or what the user asked for
     shard_size: int  # size of the shard group that the user asked for; 0 if none
     offload: str  # "auto", "yes", "no"
@@ -65,6 +65,17 @@ class Situation(NamedTuple):
     def torch_device(self) -> str:
         """The device type as PyTorch names it: ROCm builds call it cuda."""
         return {"rocm": "cuda", "": "cuda"}.get(self.device, self.device)
+
+    @property
+    def main_dtype(self) -> str:
+        """The dtype that the parameters are kept in; with "stored" the one of most trainable elements."""
+        if self.param_dtype != "stored":
+            return self.param_dtype
+        held: dict[str, int] = {}
+        for one in self.model.parameters:
+            if one.requires_grad:
+                held[one.dtype] = held.get(one.dtype, 0) + one.numel
+        return max(held, key=lambda dtype: held[dtype], default="")
 
     def has_fsdp2(self) -> bool:
         """Whether this release has fully_shard in its present form, public or not."""

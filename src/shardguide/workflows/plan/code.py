@@ -58,7 +58,7 @@ def training_spec(s: Situation, layout: Layout, policy: Policy, offload: bool, c
         placements=patterns(s.model, layout.placements),
         tied=tuple((p.name, *p.aliases) for p in s.model.parameters if p.aliases),
         activation_checkpointing=checkpointing,
-        param_dtype=s.param_dtype or "float32",
+        param_dtype=s.main_dtype or "float32",
         optimizer=optimizer_parts(s.optimizer)[0] or "adamw",
         tp_plan=s.model.tp_plan if layout.tp > 1 else (),
     )

@@ -21,9 +21,9 @@ class Policy(NamedTuple):
 def policy(s: Situation) -> Policy:
     """bfloat16 where the device computes in it, float16 with scaling where it does not; reduction in float32."""
     low = "float16" if s.bf16 is False and s.device != "cpu" else "bfloat16"
-    if s.param_dtype in ("bfloat16", "float16"):
+    if s.main_dtype in ("bfloat16", "float16"):
         # Parameters that are kept in a low dtype are computed in it: there is nothing to cast.
-        return Policy(s.param_dtype, "float32", "", s.param_dtype == "float16")
+        return Policy(s.main_dtype, "float32", "", s.main_dtype == "float16")
     return Policy(low, "float32", "", low == "float16")
 
 
@@ -76,7 +76,7 @@ def decide(s: Situation, layout: Layout) -> Decision:
             "Half the bytes of the reduce-scatter, at the precision of the sum; measure the loss curve.",
         )
     )
-    if s.param_dtype == "float32":
+    if s.main_dtype == "float32":
         sources += ["mp2.optimizer_dtype", "practice.fp32_master"]
         reasons.append(
             "The sharded parameters stay in float32 and the optimizer steps on them; no extra high-precision copy is made."
@@ -86,11 +86,11 @@ def decide(s: Situation, layout: Layout) -> Decision:
                 "no policy (float32 throughout)", "Twice the bytes of every all-gather, and float32 matrix products."
             )
         )
-    elif s.param_dtype:
+    elif s.main_dtype:
         reasons.append(
-            f"You keep the parameters in {s.param_dtype}: the optimizer steps on that precision, there is no float32 master copy."
+            f"You keep the parameters in {s.main_dtype}: the optimizer steps on that precision, there is no float32 master copy."
         )
-    if s.param_dtype and s.param_dtype != "float32" and layout.replicate > 1 and not ddp:
+    if s.main_dtype and s.main_dtype != "float32" and layout.replicate > 1 and not ddp:
         reasons.append(
             "Under hybrid sharding a reduce dtype other than the parameters' keeps one more buffer a group until the end of backward; "
             "its bytes stand in the accounting."

@@ -124,7 +124,7 @@ def _clipping(api: str, offload: str) -> Decision:
 def _checkpoints(s: Situation, offload: str) -> Decision:
     reasons = [
         "The state dict holds the sharded parameters in the dtype in which they are kept"
-        f"{f' ({s.param_dtype})' if s.param_dtype else ''}, whatever the compute dtype: changing param_dtype of the policy changes no checkpoint.",
+        f"{f' ({s.main_dtype})' if s.main_dtype else ''}, whatever the compute dtype: changing param_dtype of the policy changes no checkpoint.",
     ]
     if offload:
         reasons.append("Under offload the shards that are saved and loaded are CPU tensors.")
