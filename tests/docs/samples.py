@@ -46,6 +46,9 @@ REQUESTS: dict[str, Callable[[], Any]] = {
     "plan unknown optimizer": lambda: plan(_plan(LLAMA | {"optimizer": "adamw8bit"})),
     "plan cpu": lambda: plan(_plan(_without("gpu", "intra") | {"device": "cpu"})),
     "plan partition": lambda: plan(_plan(_without("gpu") | {"gpu": "H100", "gpu_memory": "24GB"})),
+    "plan refused shapes": lambda: plan(
+        _plan(LLAMA | {"model": str(Path(__file__).parent / "tied-manifest.json"), "strategy": "full"})
+    ),
     "plan FSDP1 release": lambda: plan(_plan(LLAMA | {"torch": "2.2"})),
     "plan every form": lambda: plan(_plan(LLAMA, also=("fsdp1", "accelerate", "torchtitan"))),
     "plan from files": lambda: plan(

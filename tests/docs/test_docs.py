@@ -21,6 +21,7 @@ from shardguide.workflows.plan import PlanRequest, plan
 from .samples import LLAMA, ROOT
 
 PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]  # fmt: skip
+ELSEWHERE = {"docs/tensor-parallel-styles.md"}  # the files that it names are those of transformers
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -68,7 +69,7 @@ def test_links_lead_to_files_and_headings(page: str) -> None:
             assert anchor in {_slug(heading) for heading in headings}, f"{page}: {target}"
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE])
 def test_files_that_are_named_exist(page: str) -> None:
     """Whole paths from the root, or the end of one (``cli/main.py``); made-up names are in capitals."""
     files = [str(path.relative_to(ROOT)) for folder in ("src", "tests", "scripts", "docs", "benchmarks", "examples")
@@ -138,7 +139,7 @@ def test_options_that_are_named_exist(page: str) -> None:
     for span in SPAN.findall(prose(page)):
         if span.startswith("--"):
             assert span.split()[0].partition("=")[0] in known, f"{page}: {span}"
-        elif span.startswith("shardguide ") and span.split()[1].islower():
+        elif re.match("shardguide [a-z]", span):
             assert span.split()[1] in COMMANDS, f"{page}: {span}"
 
 

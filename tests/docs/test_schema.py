@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from .samples import CASES, LLAMA, REQUESTS, ROOT, record
 
-from shardguide.accounting import records
-from shardguide.accounting.optimizers import Support
+from shardguide.accounting import Refusal, Support, records
 from shardguide.guidance import record as contract
 from shardguide.guidance.dtypes import ITEMSIZE
 from shardguide.guidance.serialise import to_dict
 from shardguide.workflows import fields
 from shardguide.workflows.plan import PlanRequest, plan
 from shardguide.workflows.tune.table import Row
+
+from .samples import CASES, LLAMA, REQUESTS, ROOT, record
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "schema" / "guidance-1.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -27,7 +27,8 @@ TUPLES = {
     "release": contract.Release, "question": contract.Question, "alternative": contract.Alternative,
     "decision": contract.Decision, "fact": contract.Fact, "verified": contract.Verified, "snippet": contract.Snippet,
     "check": contract.Check, "source": contract.Source, "next": contract.Next, "approval": contract.Approval,
-    "rank_run": records.RankRun, "group": records.Group, "optimizer_support": Support, "before_after_row": Row,
+    "rank_run": records.RankRun, "group": records.Group, "optimizer_support": Support, "refusal": Refusal,
+    "before_after_row": Row,
 }  # fmt: skip
 # Objects whose keys are data, not fields.
 OPEN = {"answers", "formulas", "settings", "arguments"}
@@ -58,6 +59,8 @@ def test_the_records_are_as_different_as_their_names() -> None:
     """Otherwise the tests above would test one thing twenty times."""
     assert {record(name)["status"] for name in REQUESTS} == {"complete", "needs_answers"}
     assert record("plan complete")["status"] == record("tune complete")["status"] == "complete"
+    assert "per_rank_fsdp1" in record("plan every form")["accounting"]
+    assert record("plan refused shapes")["accounting"]["refusals"]
     assert "per_rank_shard0" in record("plan other placements")["accounting"]
     assert record("plan tensor parallel")["accounting"]["layout"]["tp"] == 8
     assert record("plan stated size")["accounting"]["lower_bounds"]
@@ -156,7 +159,7 @@ def test_a_field_too_many_is_an_error_everywhere(name: str) -> None:
 @pytest.mark.parametrize("name", ["plan complete", "tune complete"])
 def test_a_missing_field_is_an_error_everywhere(name: str) -> None:
     whole = record(name)
-    optional = {"optimizer_support", "per_rank_shard0", "lower_bounds"}
+    optional = {"optimizer_support", "per_rank_shard0", "lower_bounds", "refusals"}
     for part in _objects(whole):
         for field in [field for field in part if field not in optional]:
             value = part.pop(field)
@@ -209,7 +212,7 @@ def test_decisions_name_sources_that_are_listed(name: str) -> None:
     for decision in whole["decisions"]:
         assert set(decision["sources"]) <= set(listed), decision["id"]
         assert decision["sources"], f"{decision['id']} names no source"
-    for key in ("per_rank", "per_rank_shard0"):
+    for key in ("per_rank", "per_rank_shard0", "per_rank_fsdp1"):
         expected = 0
         for run in whole.get("accounting", {}).get(key, []):
             assert run["first_rank"] == expected <= run["last_rank"]

@@ -13,7 +13,22 @@ import pytest
 from .conftest import ROOT, Shardguide
 
 CONFIG = (ROOT / "examples" / "llama-3.1-8b" / "config.json").read_text()
-REST = ["--gpus", "8", "--nodes", "1", "--gpu-memory", "80GB", "--intra", "nvlink", "--optimizer", "adamw", "--param-dtype", "float32", "--torch", "2.13"]
+REST = [
+    "--gpus",
+    "8",
+    "--nodes",
+    "1",
+    "--gpu-memory",
+    "80GB",
+    "--intra",
+    "nvlink",
+    "--optimizer",
+    "adamw",
+    "--param-dtype",
+    "float32",
+    "--torch",
+    "2.13",
+]
 
 
 def _text(name: str, text: str) -> Callable[[Path], str]:
@@ -107,7 +122,9 @@ def test_hostile_model(shardguide: Shardguide, tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("option", ["--from", "--measured", "--current"])
-@pytest.mark.parametrize("content", [b"", bytes(range(256)) * 10, b"[" * 50_000, b"a: &a [*a, *a]\n" * 30, b"nothing of interest\n"])
+@pytest.mark.parametrize(
+    "content", [b"", bytes(range(256)) * 10, b"[" * 50_000, b"a: &a [*a, *a]\n" * 30, b"nothing of interest\n"]
+)
 def test_hostile_files(shardguide: Shardguide, tmp_path: Path, option: str, content: bytes) -> None:
     path = tmp_path / ("handed.py" if option == "--current" else "handed.txt")
     path.write_bytes(content)

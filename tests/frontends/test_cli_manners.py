@@ -61,7 +61,9 @@ def test_a_wrong_option_of_every_command(shardguide: Shardguide, command: str, w
     assert f"shardguide {command} --help" in ran.err
 
 
-@pytest.mark.parametrize("word", ["plna", "", "-x", "--frobnicate", "PLAN", "../plan", "main", "a\nb", "\x1b[31m", "x" * 5000])
+@pytest.mark.parametrize(
+    "word", ["plna", "", "-x", "--frobnicate", "PLAN", "../plan", "main", "a\nb", "\x1b[31m", "x" * 5000]
+)
 def test_an_unknown_command(shardguide: Shardguide, word: str) -> None:
     ran = shardguide(word)
     _refused(ran)
@@ -172,7 +174,9 @@ def test_a_full_disk_is_one_sentence(shardguide: Shardguide, arguments: list[str
     assert done.stderr.startswith("shardguide: ") and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("variable", [{}, {"FORCE_COLOR": "1"}, {"CLICOLOR_FORCE": "1"}, {"TERM": "xterm-256color"}], ids=str)
+@pytest.mark.parametrize(
+    "variable", [{}, {"FORCE_COLOR": "1"}, {"CLICOLOR_FORCE": "1"}, {"TERM": "xterm-256color"}], ids=str
+)
 def test_a_pipe_gets_no_escapes(shardguide: Shardguide, variable: dict[str, str]) -> None:
     shardguide.env |= variable
     for form in ([], ["--format", "md"], ["--verbose"]):

@@ -110,7 +110,9 @@ def test_unusable_input_is_one_sentence_and_status_2(shardguide: Shardguide, arg
     assert ran.err.startswith("shardguide: ") and ran.err.count("\n") == 1
 
 
-def _terminal(shardguide: Shardguide, arguments: list[str], answers: dict[str, str], columns: int = 100) -> tuple[int, str]:
+def _terminal(
+    shardguide: Shardguide, arguments: list[str], answers: dict[str, str], columns: int = 100
+) -> tuple[int, str]:
     """Run on a real terminal and type an answer whenever its question appears; (status, everything on the screen)."""
     pid, master = pty.fork()
     if pid == 0:

@@ -18,7 +18,9 @@ def test_answer_says_from_not_source() -> None:
 
 def test_json_is_one_object_of_plain_values() -> None:
     release = record.Release("2.13.0", "user")
-    guidance = record.Guidance("plan", "0" * 16, release, "complete", {"gpus": record.Answer(16, "user")}, extra={"accounting": {"x": (1, 2)}})
+    guidance = record.Guidance(
+        "plan", "0" * 16, release, "complete", {"gpus": record.Answer(16, "user")}, extra={"accounting": {"x": (1, 2)}}
+    )
     parsed = json.loads(to_json(to_dict(guidance)))
     assert parsed["schema"] == "shardguide/1" and parsed["accounting"] == {"x": [1, 2]} and "extra" not in parsed
     assert list(parsed)[:3] == ["schema", "id", "workflow"]

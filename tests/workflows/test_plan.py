@@ -314,7 +314,11 @@ def test_never_claims_that_it_fits_nor_how_long_it_takes() -> None:
 
 def test_what_fully_shard_would_refuse_is_a_failed_check(tmp_path: Path) -> None:
     """Two trainable dtypes in one group: FSDP expects uniform original parameter dtype."""
-    rows = [{"name": f"layers.{i}.{n}", "shape": [64, 64], "dtype": d} for i in (0, 1) for n, d in (("a", "float32"), ("b", "bfloat16"))]
+    rows = [
+        {"name": f"layers.{i}.{n}", "shape": [64, 64], "dtype": d}
+        for i in (0, 1)
+        for n, d in (("a", "float32"), ("b", "bfloat16"))
+    ]
     path = tmp_path / "manifest.json"
     path.write_text(json.dumps(rows))
     record = made(model=str(path), strategy="full", param_dtype=None)

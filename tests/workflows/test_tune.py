@@ -130,14 +130,18 @@ def test_offload_asked_for_brings_the_cpu_backend(files: dict[str, str]) -> None
 
 
 @pytest.mark.parametrize(("peak", "choice"), [(20 << 30, "no"), (75 << 30, "CPUOffloadPolicy stays")])
-def test_measurement_decides_about_present_offload(tmp_path: Path, files: dict[str, str], peak: int, choice: str) -> None:
+def test_measurement_decides_about_present_offload(
+    tmp_path: Path, files: dict[str, str], peak: int, choice: str
+) -> None:
     """Peak with offload plus 7.48 GiB of shards against 79.19 GiB: 27.5 is well below, 82.5 above."""
     path = tmp_path / "memory.json"
     path.write_text(json.dumps({"ranks": [{"rank": 0, "max_memory_allocated": peak, "total_memory": 85_024_112_640}]}))
     assert decided(tuned(files["fsdp1.py"], measured=(str(path),)))["cpu_offload"] == choice
 
 
-@pytest.mark.parametrize("words", ["param", "param=float3", "offload=maybe", "strategy=best", "colour=blue", "api=fsdp3", "scaler=perhaps"])
+@pytest.mark.parametrize(
+    "words", ["param", "param=float3", "offload=maybe", "strategy=best", "colour=blue", "api=fsdp3", "scaler=perhaps"]
+)
 def test_nonsense_in_words(words: str) -> None:
     with pytest.raises(UnusableInput):
         tuned(now=(words,))

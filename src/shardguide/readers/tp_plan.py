@@ -21,5 +21,7 @@ def read_tp_plan(path: str) -> tuple[tuple[str, str], ...]:
         raise UnusableInput(f"{where}: a tensor-parallel plan is a JSON object from module pattern to style.")
     for pattern, style in plan.items():
         if not isinstance(style, str) or not pattern.replace(".", "").replace("_", "").replace("*", "").isalnum():
-            raise UnusableInput(f"{where}: {quoted(pattern)} must be a module pattern with a style such as colwise or rowwise.")
+            raise UnusableInput(
+                f"{where}: {quoted(pattern)} must be a module pattern with a style such as colwise or rowwise."
+            )
     return tuple(plan.items())

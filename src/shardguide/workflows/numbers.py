@@ -68,7 +68,9 @@ def request(s: Situation, layout: Layout, mp: tuple[str, str] = ("", ""), offloa
 
 def _outside_blocks(s: Situation) -> tuple[str, ...]:
     """What the plan's code gives to AdamW beside Muon: everything that is not in a repeated layer (and what is no matrix)."""
-    containers = {module.rpartition(".")[0] + "." for unit in s.model.units if unit.role == "block" for module in unit.modules}
+    containers = {
+        module.rpartition(".")[0] + "." for unit in s.model.units if unit.role == "block" for module in unit.modules
+    }
     prefixes = tuple(containers)
     return tuple(one.name for one in s.model.parameters if prefixes and not one.name.startswith(prefixes))
 
@@ -124,6 +126,8 @@ def padding(s: Situation, layout: Layout) -> float:
     stored = owned = 0
     sorted_ = survey(s, layout)
     for kind, count in zip(sorted_.kinds, sorted_.counts, strict=True):
+        if kind.ignored:
+            continue
         elements = 1
         for extent in kind.shape:
             elements *= extent
@@ -131,8 +135,3 @@ def padding(s: Situation, layout: Layout) -> float:
         stored += count * -(-rows // layout.shard) * (elements // rows) * layout.shard
         owned += count * elements
     return 1 - owned / stored if stored else 0.0
-
-
-def wasteful(shape: tuple[int, ...], shard: int) -> bool:
-    """Whether Shard(0) over ``shard`` ranks would store at least twice the elements that there are."""
-    return len(shape) >= 2 and shard >= 2 * shape[0]

@@ -94,7 +94,9 @@ def _kept_dtype(gathered: Gathered, model: Model) -> str:
     said: str = gathered.value("param_dtype", "")
     stated = bool(model.parameters) and all(one.dtype for one in model.parameters)
     if said == fields.AS_STORED and not stated:
-        raise UnusableInput("--param-dtype stored needs a file that states every parameter's dtype: safetensors or a manifest.")
+        raise UnusableInput(
+            "--param-dtype stored needs a file that states every parameter's dtype: safetensors or a manifest."
+        )
     return said or (fields.AS_STORED if stated and model.implementation == "manifest" else "")
 
 

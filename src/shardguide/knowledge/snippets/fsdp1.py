@@ -71,11 +71,15 @@ def _refuse(spec: TrainingSpec, release: tuple[int, int]) -> None:
     if any(type(value) is int for _, value in spec.reshard_after_forward):
         raise UnusableInput("FSDP1 cannot reshard to a smaller number of ranks after forward; that is fully_shard's.")
     if spec.weights == "dcp":
-        raise UnusableInput("loading a distributed checkpoint is not offered for FSDP1; use weights random or pretrained.")
+        raise UnusableInput(
+            "loading a distributed checkpoint is not offered for FSDP1; use weights random or pretrained."
+        )
     if spec.optimizer == "muon":
         raise UnusableInput("Muon needs whole matrices, and FSDP1 shards flattened parameters; use fully_shard.")
     if spec.offload and spec.device_type == "cpu":
-        raise UnusableInput("FSDP1's CPU offload pins memory, which needs an accelerator; without one there is nothing to offload.")
+        raise UnusableInput(
+            "FSDP1's CPU offload pins memory, which needs an accelerator; without one there is nothing to offload."
+        )
     if spec.offload and spec.accumulation > 1 and not spec.accumulation_no_sync:
         raise UnusableInput("FSDP1 does not accumulate gradients outside no_sync() when it offloads to the CPU.")
 

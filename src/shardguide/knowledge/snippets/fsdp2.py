@@ -94,7 +94,9 @@ def _refuse(spec: TrainingSpec, release: tuple[int, int]) -> None:
         )
     if _tensor_parallel(spec):
         if not spec.tp_plan:
-            raise UnusableInput("a mesh with a tp dimension needs a tensor-parallel plan: which modules, colwise or rowwise.")
+            raise UnusableInput(
+                "a mesh with a tp dimension needs a tensor-parallel plan: which modules, colwise or rowwise."
+            )
         local = spec.device_type == "cpu" or bool(spec.offload)
         for what, used in (
             ("fp16 gradient scaling", loop.scales(spec)),
@@ -105,7 +107,9 @@ def _refuse(spec: TrainingSpec, release: tuple[int, int]) -> None:
             ("drawing random weights on the CPU", local and spec.meta_init and spec.weights == "random"),
         ):
             if used:
-                raise UnusableInput(f"{what} is not offered together with tensor parallelism: no run has shown it to work.")
+                raise UnusableInput(
+                    f"{what} is not offered together with tensor parallelism: no run has shown it to work."
+                )
     if spec.weights == "dcp" and not spec.meta_init:
         raise UnusableInput("a distributed checkpoint is loaded into a model from the meta device; set meta_init.")
 

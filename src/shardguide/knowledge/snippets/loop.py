@@ -159,7 +159,7 @@ def build_optimizer(spec: TrainingSpec, imports: Imports, *, per_mesh: bool = Fa
         return [
             *lines,
             '    """One parameter group per mesh: a fused step over tensors of different meshes raises."""',
-            f'    groups = [{{"params": group}} for group in by_mesh(model)]',
+            '    groups = [{"params": group} for group in by_mesh(model)]',
             f"    return torch.optim.{name}(groups, {arguments})",
         ]
     return [*lines, f"    return torch.optim.{name}(model.parameters(), {arguments})"]

@@ -36,7 +36,13 @@ def _refusal_check(part: dict[str, Any]) -> list[Check]:
         return []
     found = part["refusals"]
     if not found:
-        return [Check("fully_shard", "passed", "No error is known that fully_shard would raise for these shapes, dtypes and ties.")]
+        return [
+            Check(
+                "fully_shard",
+                "passed",
+                "No error is known that fully_shard would raise for these shapes, dtypes and ties.",
+            )
+        ]
     words = "; ".join(f"{one['why']} At {one['when']}: {one['error']}" for one in found[:3])
     return [Check("fully_shard", "failed", f"{words}{f' (and {len(found) - 3} more)' if len(found) > 3 else ''}")]
 
@@ -109,7 +115,12 @@ def _decide(s: Situation, prepared: prepare.Prepared, also: tuple[str, ...]) -> 
         running.backend(s, offload),
         running.launch(s, layout),
     ]
-    checks = [memory.check(s, layout, need, offload), _hardware_check(s, decisions), *_optimizer_check(part), *_refusal_check(part)]
+    checks = [
+        memory.check(s, layout, need, offload),
+        _hardware_check(s, decisions),
+        *_optimizer_check(part),
+        *_refusal_check(part),
+    ]
     rendered = code.render(s, layout, policy, offload, checkpointing.choice.startswith("checkpoint_wrapper"), also)
     next_: tuple[Next, ...] = ()
     if any(one.open for one in decisions):

@@ -30,7 +30,7 @@ def reshard(layout: Layout) -> Decision:
     """What the strategy does after forward."""
     kept = layout.strategy == "grad_op"
     reasons = (
-        "In FSDP1 the sharding strategy decides it: FULL_SHARD and HYBRID_SHARD free the parameters after forward, SHARD_GRAD_OP keeps them.",
+        "The sharding strategy decides it: FULL_SHARD and HYBRID_SHARD free the parameters after forward, SHARD_GRAD_OP keeps them.",
     )
     other = Alternative("SHARD_GRAD_OP" if not kept else "FULL_SHARD", "See the decision on sharding.")
     choice = "no: SHARD_GRAD_OP" if kept else f"yes: {STRATEGY[layout.strategy]}"

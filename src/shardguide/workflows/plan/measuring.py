@@ -51,7 +51,7 @@ def reconsider(
         return decision._replace(because=(*decision.because, words)), layout
     words = (
         f"Changed by your measurement: {peak.words(s)} leaves {gib(left)}, more than the {gib(whole)} of unsharded parameters that "
-        "grad_op keeps from forward to backward; one all-gather a group is saved. Measure again: the peak need not fall where they are held."
+        "grad_op keeps from forward to backward; one all-gather a group is saved. Measure again."
     )
     choice = f"grad_op: gradients and optimizer state at all times, parameters between steps over all {layout.shard} data-parallel ranks"
     return decision._replace(choice=choice, because=(words, *decision.because)), layout._replace(strategy="grad_op")

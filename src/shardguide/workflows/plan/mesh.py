@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from shardguide.guidance.record import Alternative, Decision
 
-from ..numbers import Layout, padding, percent, survey, wasteful
+from ..numbers import Layout, padding, percent, survey
 from ..situation import Situation
 
-# Padding of the whole model under Shard(0) above which other placements are worth their extra copies.
-MATERIAL = 0.01
+# Padding of the whole model under Shard(0) above which other placements are worth their extra copies, and the share of the
+# model's elements that one shape's padding must reach to be moved.
+MATERIAL, SHARE = 0.01, 0.001
 
 
 def place(s: Situation, layout: Layout) -> Layout:
-    """The layout with another shard dim for the parameters whose dim 0 is too short for the ranks.
+    """The layout with another shard dim for the parameters whose dim 0 is shorter than there are ranks.
 
-    Only where it matters (over 1 % of the stored elements would be padding), only for tensors whose Shard(0) storage would
-    be at least twice their size, and only on a dim that the shard size divides, which fully_shard demands of every dim but 0.
+    Only where it matters (over 1 % of the stored elements would be padding, and this shape's part of it is not negligible),
+    and only on a dim that the shard size divides, which fully_shard demands of every dim but 0.
     """
     if layout.strategy == "none" or layout.tp > 1 or not s.at_least(2, 6) or padding(s, layout) <= MATERIAL:
         return layout
     key = ("placed", layout.shard)
-    if key in s.memo:
-        return layout._replace(placements=s.memo[key])
-    dims: dict[tuple[int, ...], int] = {}
-    for shape in {kind.shape for kind in survey(s, layout).kinds}:
-        even = [i for i in range(1, len(shape)) if shape[i] % layout.shard == 0]
-        if even and wasteful(shape, layout.shard):
-            dims[shape] = even[0]
-    found = [(one.name, dims[one.shape]) for one in s.model.parameters if one.shape in dims] if dims else []
-    s.memo[key] = tuple(found)
+    if key not in s.memo:
+        s.memo[key] = _placements(s, layout)
     return layout._replace(placements=s.memo[key])
+
+
+def _placements(s: Situation, layout: Layout) -> tuple[tuple[str, int], ...]:
+    kinds = survey(s, layout)
+    wasted: dict[tuple[int, ...], int] = {}
+    for kind, count in zip(kinds.kinds, kinds.counts, strict=True):
+        if len(kind.shape) > 1 and not kind.ignored and layout.shard > kind.shape[0]:
+            row = prod(kind.shape[1:])
+            wasted[kind.shape] = wasted.get(kind.shape, 0) + count * row * (layout.shard - kind.shape[0])
+    dims: dict[tuple[int, ...], int] = {}
+    for shape, elements in wasted.items():
+        even = [i for i in range(1, len(shape)) if shape[i] % layout.shard == 0]
+        if even and elements >= SHARE * s.model.size:
+            dims[shape] = even[0]
+    return tuple((one.name, dims[one.shape]) for one in s.model.parameters if one.shape in dims and not one.ignored)
 
 
 def mesh_text(layout: Layout) -> str:

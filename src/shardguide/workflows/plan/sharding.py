@@ -229,7 +229,7 @@ def _why_not_hybrid(s: Situation) -> str:
             f"Sharding within one node would take {one.needs(s)}: over a quarter (Shardguide's threshold). Not ruled out; "
             "measure the full form first."
         )
-    return f"It would take {one.needs(s)}; with {s.intra or 'an unknown link'} within the node it has no faster link to keep the gathers on."
+    return f"It would take {one.needs(s)}, and there is no slower network between the nodes to spare."
 
 
 def decide(s: Situation) -> tuple[Decision, Layout]:

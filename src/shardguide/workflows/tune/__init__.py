@@ -76,7 +76,10 @@ def _offload(s: Situation, layout: Layout, current: Now) -> tuple[str, Decision]
                 f"would pass {memory.SHORT:.0%} of {gib(total)}."
             )
             return current.offload, Decision("cpu_offload", "CPUOffloadPolicy stays", (words,), (), decision.sources)
-        words = f"With offload the {peak.words(s)}; the shards ({gib(need.total)}) on the GPU as well stay within {gib(total)} by arithmetic. Measure again."
+        words = (
+            f"With offload the {peak.words(s)}; with the shards ({gib(need.total)}) on the GPU as well the sum stays below "
+            f"{memory.SHORT:.0%} of {gib(total)}. Measure again."
+        )
         return "", decision._replace(choice="no", because=(words,), open=True)
     return "", decision
 
@@ -124,7 +127,7 @@ def _clipping(api: str, offload: str) -> Decision:
 def _checkpoints(s: Situation, offload: str) -> Decision:
     reasons = [
         "The state dict holds the sharded parameters in the dtype in which they are kept"
-        f"{f' ({s.main_dtype})' if s.main_dtype else ''}, whatever the compute dtype: changing param_dtype of the policy changes no checkpoint.",
+        f"{f' ({s.main_dtype})' if s.main_dtype else ''}, whatever the compute dtype: another param_dtype in the policy changes no checkpoint.",
     ]
     if offload:
         reasons.append("Under offload the shards that are saved and loaded are CPU tensors.")
