@@ -72,7 +72,7 @@ def measure(command: list[str], runs: int, terminal: bool = False) -> Cost:
 
 
 def interpreter() -> str:
-    """This environment's Python. A version manager's shim is a script: its own cost would flatter every ratio."""
+    """Return the Python of this environment. A version manager's shim is a script: its own cost would flatter every ratio."""
     if Path(sys.executable).read_bytes()[:2] == b"#!":
         raise SystemExit(f"{sys.executable} is a script that starts Python; run this with the interpreter itself.")
     return sys.executable
@@ -83,7 +83,9 @@ def line(name: str, cost: Cost, bare: Cost, limit: int = 0) -> bool:
     ratio = cost.cpu / bare.cpu
     good = not limit or (ratio <= limit and cost.memory <= LIMIT_MB * 10**6)
     allowed = f"at most {limit}x, {LIMIT_MB} MB" if limit else ""
-    print(f"{name:<34}{1000 * cost.cpu:>9.1f}{ratio:>8.2f}x{cost.memory / 1e6:>10.1f}   {allowed}{'' if good else '  OVER'}")
+    print(
+        f"{name:<34}{1000 * cost.cpu:>9.1f}{ratio:>8.2f}x{cost.memory / 1e6:>10.1f}   {allowed}{'' if good else '  OVER'}"
+    )
     return good
 
 
@@ -98,7 +100,7 @@ def main() -> int:
     print(f"Python {sys.version.split()[0]}, {os.path.realpath(python)}; shardguide is {' '.join(shardguide)}")
     print(f"{'minimum of ' + str(arguments.runs) + ' runs':<34}{'CPU ms':>9}{'ratio':>9}{'peak MB':>10}   limit")
     with tempfile.TemporaryDirectory() as folder:
-        plan = [*shardguide, *PLAN, "--notebook", os.path.join(folder, "notebook.db")]
+        plan = [*shardguide, *PLAN, "--notebook", str(Path(folder) / "notebook.db")]
         bare = measure([python, "-I", "-c", "pass"], arguments.runs)
         line("python -I -c pass", bare, bare)
         good = [

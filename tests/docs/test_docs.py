@@ -195,7 +195,9 @@ def test_the_objects_of_the_other_commands_have_the_fields_listed(tmp_path: Path
 
     def fields(found: dict[str, object]) -> list[str]:
         """Of the object, and of the first entry of its list of objects."""
-        inner = [value[0] for value in found.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
+        inner = [
+            value[0] for value in found.values() if isinstance(value, list) and value and isinstance(value[0], dict)
+        ]
         return [*found, *(inner[0] if inner else ())]
 
     identity = str(call("plan", "7b", "--gpus", "8", "--torch", "2.13")["id"])
@@ -217,7 +219,9 @@ def test_the_small_example_of_numbers() -> None:
     size = 2
     pieces = [rows[at : at + size] for at in range(0, len(rows), size)]
     pieces += [[] for _ in range(6 - len(pieces))]
-    expected = [[str(rank), str(4 * len(piece)), str(4 * size), str(2 * 4 * len(piece))] for rank, piece in enumerate(pieces)]
+    expected = [
+        [str(rank), str(4 * len(piece)), str(4 * size), str(2 * 4 * len(piece))] for rank, piece in enumerate(pieces)
+    ]
     assert _table("docs/numbers.md", "One parameter") == expected
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from shardguide.accounting import Refusal, Support, records
 from shardguide.guidance import record as contract
@@ -23,7 +23,7 @@ SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "schema" / "guidance-1.sche
 VALIDATOR = Draft202012Validator(SCHEMA)
 
 # Definition of the schema -> the named tuple that is written out under it.
-TUPLES = {
+TUPLES: dict[str, Any] = {
     "release": contract.Release, "question": contract.Question, "alternative": contract.Alternative,
     "decision": contract.Decision, "fact": contract.Fact, "verified": contract.Verified, "snippet": contract.Snippet,
     "check": contract.Check, "source": contract.Source, "next": contract.Next, "approval": contract.Approval,
@@ -98,7 +98,7 @@ def _described(schema: Any, where: str = "#") -> Iterator[str]:
             yield from _described(item, f"{where}/{number}")
     elif isinstance(schema, dict):
         for key, value in schema.items():
-            if key == "properties" and not where.rpartition("/")[2] == "if":
+            if key == "properties" and where.rpartition("/")[2] != "if":
                 for name, item in value.items():
                     target = SCHEMA["$defs"][item["$ref"].rpartition("/")[2]] if "$ref" in item else item
                     if "description" not in target and not {"minItems", "maxItems", "items", "enum"} & set(target):

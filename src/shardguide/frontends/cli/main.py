@@ -5,7 +5,6 @@ Kept free of imports that a ``--help`` does not need: start-up is a feature.
 
 from __future__ import annotations
 
-import os
 import sys
 
 from shardguide.guidance.errors import UnusableInput
@@ -50,6 +49,33 @@ def _usage() -> str:
     )
 
 
+def _prepare_output() -> None:
+    """Output that can be written: UTF-8 where the locale says ASCII (JSON is UTF-8), "?" for what another encoding lacks."""
+    if sys.stdout is None:  # closed by the caller: shardguide ... >&-
+        import os
+
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open as long as the process
+    encoding = (sys.stdout.encoding or "utf-8").lower()
+    if encoding not in ("utf-8", "utf8"):
+        ascii_ = encoding in ("ascii", "us-ascii", "ansi_x3.4-1968", "646")
+        sys.stdout.reconfigure(encoding="utf-8" if ascii_ else None, errors="replace")  # type: ignore[union-attr]
+
+
+def _let_go() -> None:
+    """Drop output that nobody takes: Python would complain about it once more while it closes stdout."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _settle() -> None:
+    """Write out what is buffered, or let go of it where that is what failed."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _let_go()
+
+
 def _fail(message: str) -> int:
     """One sentence on stderr, exit status 2."""
     from shardguide.frontends.render.safe import one_line
@@ -85,26 +111,30 @@ def main(arguments: list[str] | None = None) -> int:
     from shardguide import guard
 
     guard.install()
+    _prepare_output()
     try:
-        status = _run(sys.argv[1:] if arguments is None else arguments)
+        try:
+            status = _run(sys.argv[1:] if arguments is None else arguments)
+        except SystemExit as leaving:  # argparse, after the help of a command
+            status = leaving.code if isinstance(leaving.code, int) else 0
         sys.stdout.flush()
         return status
     except UnusableInput as error:
         return _fail(str(error))
     except guard.GuardViolation as error:
-        return _fail(str(error))
+        return _fail(f"stopped by the guard: {error}")
     except BrokenPipeError:
-        # The reader of our output (head, less) has left; Python would complain again while it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _let_go()  # the reader of our output (head, less) has left
         return 0
     except KeyboardInterrupt:
         return 130
     except (RecursionError, MemoryError):
         return _fail("the input is nested too deeply or too large to be read.")
     except OSError as error:
+        _settle()
         return _fail(f"{error.strerror or error}{': ' + str(error.filename) if error.filename else ''}.")
     except Exception as error:
-        if "SHARDGUIDE_TRACEBACK" in os.environ:
+        if "SHARDGUIDE_TRACEBACK" in __import__("os").environ:
             raise
         return _fail(
             f"internal error ({type(error).__name__}: {error}); this is a bug in Shardguide. "

@@ -28,17 +28,19 @@ def add_situation(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--from",
         dest="files",
-        action="append",
+        action="extend",
+        nargs="+",
         default=[],
         metavar="FILE",
-        help="collect_env, nvidia-smi, topo -m or CSV output, accelerate YAML (repeatable)",
+        help="collect_env, nvidia-smi, topo -m or CSV output, accelerate YAML",
     )
     parser.add_argument(
         "--measured",
-        action="append",
+        action="extend",
+        nargs="+",
         default=[],
         metavar="FILE",
-        help="memory_stats JSON, nccl-tests output, step times (repeatable)",
+        help="memory_stats JSON, nccl-tests output, step times",
     )
     parser.add_argument("--current", metavar="FILE", help="what you run now: FSDP code or accelerate YAML")
 

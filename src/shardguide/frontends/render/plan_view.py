@@ -114,11 +114,13 @@ def _accounting(record: dict[str, Any], verbose: bool) -> list[Block]:
 
 
 def checks(record: dict[str, Any]) -> list[Block]:
+    """Each check with its result and what it found."""
     checks = record["checks"]
     return [Heading("Checks"), Pairs(tuple((c["id"], c["evidence"], c["result"]) for c in checks))] if checks else []
 
 
 def questions(record: dict[str, Any]) -> list[Block]:
+    """What is neither known nor given, as the options that answer it."""
     if not record["questions"]:
         return []
     rows = tuple(
@@ -133,6 +135,7 @@ def questions(record: dict[str, Any]) -> list[Block]:
 
 
 def snippets(record: dict[str, Any], verbose: bool) -> list[Block]:
+    """Code and launch files: their texts with ``verbose``, else their names."""
     snippets = record["snippets"]
     if not snippets:
         return []
@@ -157,6 +160,7 @@ def _verified(verified: dict[str, Any]) -> str:
 
 
 def sources(record: dict[str, Any]) -> list[Block]:
+    """Every source, with the place where it was opened again."""
     items = []
     for source in record["sources"]:
         where = source["reopened"]
@@ -166,6 +170,7 @@ def sources(record: dict[str, Any]) -> list[Block]:
 
 
 def end(record: dict[str, Any]) -> list[Block]:
+    """Notes, what was not done, and the confirmation."""
     out: list[Block] = []
     if record["notes"]:
         out.extend([Heading("Note"), Items(tuple(record["notes"]))])

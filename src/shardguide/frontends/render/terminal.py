@@ -41,6 +41,8 @@ def _table(block: Table) -> Grid:
 def show(blocks: Iterable[Block], stream: TextIO) -> None:
     """Print the page on ``stream``; rich itself respects NO_COLOR and the width of the window."""
     console = Console(file=stream, highlight=False, emoji=False, markup=False, soft_wrap=False)
+    if console.width < 20:  # COLUMNS=0, or a window too narrow for a label and a word: rich would print nothing
+        console.width = 80
     for block in blocks:
         if isinstance(block, Title):
             console.print(Styled(one_line(block.text, 2000), "bold"))

@@ -33,7 +33,8 @@ def render(spec: TrainingSpec) -> Snippet:
         loop.build_optimizer(spec, imports),
         loop.load_batches(spec),
         loop.train_step(spec, loop.Step(no_sync="context", autocast=autocast), imports),
-        _main(spec, release, imports),
+        _train(spec, release, imports),
+        loop.main(spec, imports),
     ]
     code = loop.assemble(title, imports, loop.constants(spec), *functions)
     return Snippet(KIND, "DDP training code", "python", code, verified(KIND, features(spec), spec.release))
@@ -81,9 +82,8 @@ def _wrap(spec: TrainingSpec, imports: Imports) -> list[str]:
     return lines if spec.units or not spec.activation_checkpointing else [*loop.blocks_placeholder(), *lines]
 
 
-def _main(spec: TrainingSpec, release: tuple[int, int], imports: Imports) -> list[str]:
-    body = loop.device_lines(spec, imports)
-    body.append("model = wrap(build_model(), device)")
+def _train(spec: TrainingSpec, release: tuple[int, int], imports: Imports) -> list[str]:
+    body = ["model = wrap(build_model(), device)"]
     scaler = f'torch.amp.GradScaler("{spec.device_type}")' if release >= (2, 3) else "torch.cuda.amp.GradScaler()"
-    body += loop.main_lines(spec, imports, scaler, "dist.get_rank()", "dist.get_world_size()")
-    return ["def main():", *(f"    {line}" for line in body)]
+    body += loop.train_lines(spec, imports, scaler, "dist.get_rank()", "dist.get_world_size()")
+    return ["def train(device):", *(f"    {line}" for line in body)]

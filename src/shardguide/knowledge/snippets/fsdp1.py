@@ -31,7 +31,8 @@ def render(spec: TrainingSpec) -> Snippet:
         loop.build_optimizer(spec, imports),
         loop.load_batches(spec),
         loop.train_step(spec, step, imports),
-        _main(spec, release, imports),
+        _train(spec, release, imports),
+        loop.main(spec, imports),
     ]
     code = loop.assemble(title, imports, loop.constants(spec), *functions)
     return Snippet(KIND, "FSDP1 training code", "python", code, verified(KIND, features(spec), spec.release))
@@ -87,10 +88,10 @@ def _refuse(spec: TrainingSpec, release: tuple[int, int]) -> None:
 def _meta(spec: TrainingSpec) -> bool:
     """Whether rank 0 alone builds real weights.
 
-    Not with tied weights (to_empty, module by module, would untie them on the others), and not on the CPU, where
-    sync_module_states raises.
+    Not with tied weights (to_empty, module by module, would untie them on the others), not on the CPU, where
+    sync_module_states raises, and not with 2.0, whose to_empty always recurses.
     """
-    return spec.meta_init and not spec.tied and spec.device_type != "cpu"
+    return spec.meta_init and not spec.tied and spec.device_type != "cpu" and check(spec) >= (2, 1)
 
 
 def _build_model(spec: TrainingSpec, imports: Imports) -> list[str]:
@@ -194,8 +195,8 @@ def _wrap(spec: TrainingSpec, release: tuple[int, int], imports: Imports) -> lis
     return lines if spec.units else [*loop.blocks_placeholder(), *lines]
 
 
-def _main(spec: TrainingSpec, release: tuple[int, int], imports: Imports) -> list[str]:
-    body = loop.device_lines(spec, imports)
+def _train(spec: TrainingSpec, release: tuple[int, int], imports: Imports) -> list[str]:
+    body: list[str] = []
     mesh = ""
     if "HYBRID" in strategy(spec):
         if release >= (2, 2):
@@ -212,5 +213,5 @@ def _main(spec: TrainingSpec, release: tuple[int, int], imports: Imports) -> lis
         imports.name("torch.distributed.fsdp.sharded_grad_scaler", "ShardedGradScaler")
         if spec.device_type != "cuda":
             scaler = f'ShardedGradScaler("{spec.device_type}")'
-    body += loop.main_lines(spec, imports, scaler, "dist.get_rank()", "dist.get_world_size()")
-    return ["def main():", *(f"    {line}" for line in body)]
+    body += loop.train_lines(spec, imports, scaler, "dist.get_rank()", "dist.get_world_size()")
+    return ["def train(device):", *(f"    {line}" for line in body)]

@@ -41,7 +41,8 @@ def render(spec: TrainingSpec) -> Snippet:
         loop.build_optimizer(spec, imports, per_mesh=_tensor_parallel(spec)),
         loop.load_batches(spec),
         loop.train_step(spec, step, imports),
-        _main(spec, imports),
+        _train(spec, imports),
+        loop.main(spec, imports),
     ]
     constants = loop.constants(spec)
     if spec.weights == "dcp":
@@ -404,14 +405,13 @@ def _by_mesh(spec: TrainingSpec) -> list[str]:
     ]
 
 
-def _main(spec: TrainingSpec, imports: Imports) -> list[str]:
+def _train(spec: TrainingSpec, imports: Imports) -> list[str]:
     imports.name("torch.distributed.device_mesh", "init_device_mesh")
     names = ", ".join(f'"{name}"' for name, _ in spec.mesh)
     sizes = ", ".join(str(size) for _, size in spec.mesh)
     comma = "," if len(spec.mesh) == 1 else ""
     tp = dict(spec.mesh).get("tp", 1)
-    body = loop.device_lines(spec, imports)
-    body.append(f'mesh = init_device_mesh("{spec.device_type}", ({sizes}{comma}), mesh_dim_names=({names}{comma}))')
+    body = [f'mesh = init_device_mesh("{spec.device_type}", ({sizes}{comma}), mesh_dim_names=({names}{comma}))']
     body.append("model = shard(build_model(), mesh)")
     if spec.meta_init:
         body.append("initialise(model, mesh, device)")
@@ -422,5 +422,5 @@ def _main(spec: TrainingSpec, imports: Imports) -> list[str]:
     index, count = ("dist.get_rank()", "dist.get_world_size()")
     if tp > 1:
         index, count = f"{index} // {tp}", f"{count} // {tp}"
-    body += loop.main_lines(spec, imports, f'torch.amp.GradScaler("{spec.device_type}")', index, count)
-    return ["def main():", *(f"    {line}" for line in body)]
+    body += loop.train_lines(spec, imports, f'torch.amp.GradScaler("{spec.device_type}")', index, count)
+    return ["def train(device):", *(f"    {line}" for line in body)]

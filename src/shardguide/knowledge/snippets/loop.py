@@ -228,21 +228,31 @@ def train_step(spec: TrainingSpec, step: Step, imports: Imports) -> list[str]:
     return lines + [f"    {line}" for line in body]
 
 
-def device_lines(spec: TrainingSpec, imports: Imports) -> list[str]:
-    """The first lines of ``main()``: this process's device, then the process group."""
+def main(spec: TrainingSpec, imports: Imports) -> list[str]:
+    """``main()``: this process's device, the process group, the training, the end.
+
+    ``train`` is a function of its own so that the model is gone when the process group goes: DDP over Gloo can deadlock
+    when its reducer outlives the group (7 of 46 runs with 2.13.0).
+    """
     imports.module("torch.distributed as dist")
     if spec.device_type == "cpu":
-        return ['device = torch.device("cpu")', f'dist.init_process_group("{spec.backend}")']
-    imports.module("os")
-    return [
-        f'device = torch.device("{spec.device_type}", int(os.environ["LOCAL_RANK"]))',
-        f"torch.{spec.device_type}.set_device(device)  # before the process group: one device per process",
+        body = ['device = torch.device("cpu")']
+    else:
+        imports.module("os")
+        body = [
+            f'device = torch.device("{spec.device_type}", int(os.environ["LOCAL_RANK"]))',
+            f"torch.{spec.device_type}.set_device(device)  # before the process group: one device per process",
+        ]
+    body += [
         f'dist.init_process_group("{spec.backend}")',
+        "train(device)",
+        "dist.destroy_process_group()  # on every rank, when train() has let go of the model",
     ]
+    return ["def main():", *(f"    {line}" for line in body)]
 
 
-def main_lines(spec: TrainingSpec, imports: Imports, scaler: str, index: str, count: str) -> list[str]:
-    """The rest of ``main()``: optimizer, loop, end. ``index`` and ``count`` are this rank's place among data-parallel ranks."""
+def train_lines(spec: TrainingSpec, imports: Imports, scaler: str, index: str, count: str) -> list[str]:
+    """The end of ``train()``: optimizer and loop. ``index`` and ``count`` are this rank's place among data-parallel ranks."""
     several = spec.optimizer == "muon"
     optimizers = "optimizers" if several else "optimizer"
     arguments = ", ".join(["model", optimizers, *(["scaler"] if scales(spec) else []), "batch"])
@@ -260,7 +270,6 @@ def main_lines(spec: TrainingSpec, imports: Imports, scaler: str, index: str, co
         if spec.clip_norm is not None
         else f'        print(f"{shown}")'
     )
-    lines.append("dist.destroy_process_group()")
     return [line for line in lines if line]
 
 

@@ -112,6 +112,8 @@ def check(spec: TrainingSpec, minimum: tuple[int, int] = (2, 0)) -> tuple[int, i
         raise UnusableInput(f"parameters are kept in float32 or bfloat16, not in {spec.param_dtype[:40]!r}.")
     if spec.device_type not in ("cuda", "xpu", "cpu"):
         raise UnusableInput(f"the device type {spec.device_type[:40]!r} is not one of cuda, xpu and cpu.")
+    if spec.device_type == "xpu" and release < (2, 3):
+        raise UnusableInput(f"torch.xpu came with PyTorch 2.3; {spec.release} does not have it.")
     if not spec.backend.isascii() or not spec.backend.replace(":", "").replace(",", "").isalnum():
         raise UnusableInput(f"{spec.backend[:60]!r} is not a backend for init_process_group.")
     if spec.architecture:

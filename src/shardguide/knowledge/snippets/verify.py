@@ -1,0 +1,163 @@
+"""Does a snippet parse, and does its release have every name, method and keyword that it uses?
+
+This does the work that ``record.verified`` only looks up: the tests run it on every snippet that is offered, for every release.
+Parsing to a syntax tree only; nothing is executed.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from shardguide.guidance.record import Verified
+from shardguide.knowledge import api
+
+# Of torch itself, outside the index of distributed packages, but in every release from 2.0 on.
+BASIC = frozenset(
+    "torch.device torch.dtype torch.float32 torch.bfloat16 torch.float16 torch.stack torch.linalg.vector_norm torch.autocast "
+    "torch.set_default_dtype torch.manual_seed torch.__version__ torch.get_default_dtype torch.version.cuda".split()
+)
+# Private, so not in the index; read in torch/distributed/fsdp/api.py of 2.0.0 to 2.13.0.
+PRIVATE = frozenset(("torch.distributed.fsdp.ShardingStrategy._HYBRID_SHARD_ZERO2",))
+# What a method name means in the snippets: the classes of which one must have it in the release.
+METHODS: dict[str, tuple[str, ...]] = {
+    "set_requires_gradient_sync": (
+        "torch.distributed.fsdp.FSDPModule",
+        "torch.distributed._composable.fsdp.FSDPModule",
+        "torch.distributed._composable.fsdp.FSDP",
+    ),
+    "full_tensor": ("torch.distributed.tensor.DTensor", "torch.distributed._tensor.DTensor"),
+    "get_local_rank": ("torch.distributed.device_mesh.DeviceMesh",),
+    "no_sync": ("torch.nn.parallel.DistributedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel"),
+    "clip_grad_norm_": ("torch.distributed.fsdp.FullyShardedDataParallel",),
+    "scale": ("torch.amp.GradScaler", "torch.cuda.amp.GradScaler"),
+    "unscale_": ("torch.amp.GradScaler", "torch.cuda.amp.GradScaler"),
+    "update": ("torch.amp.GradScaler", "torch.cuda.amp.GradScaler"),
+    "step": ("torch.optim.Optimizer",),
+    "zero_grad": ("torch.optim.Optimizer",),
+    "to_empty": ("torch.nn.Module",),
+    "named_parameters": ("torch.nn.Module",),
+    "named_buffers": ("torch.nn.Module",),
+    "named_modules": ("torch.nn.Module",),
+    "parameters": ("torch.nn.Module",),
+    "buffers": ("torch.nn.Module",),
+    "modules": ("torch.nn.Module",),
+    "train": ("torch.nn.Module",),
+    "state_dict": ("torch.nn.Module",),
+}
+# Methods of tensors, of Python's own types, of transformers and of the user's model: not PyTorch's distributed API.
+OTHERS = frozenset(
+    "item detach copy_ to requires_grad_ backward items values append setdefault removeprefix startswith get_rank from_pretrained "
+    "init_weights reset_parameters numel data_ptr dump write join is_floating_point element_size get index".split()
+)
+
+
+def verify(code: str, release: str) -> Verified:
+    """``Verified`` with the first two checks really made; ``executed`` is not this function's to say."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError):
+        return Verified(parses=False, api=False, executed="")
+    return Verified(parses=True, api=not problems(tree, release), executed="")
+
+
+def problems(tree: ast.AST, release: str) -> list[str]:
+    """What the release lacks, one sentence each."""
+    names = _imported(tree)
+    dicts = _dicts(tree)
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Attribute, ast.Name)):
+            dotted = _dotted(node, names)
+            if dotted.startswith("torch.") and not _exists(dotted, release):
+                found.append(f"line {node.lineno}: {dotted} is not in PyTorch {release}")
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch"):
+            for alias in node.names:
+                if not _exists(f"{node.module}.{alias.name}", release):
+                    found.append(f"line {node.lineno}: {node.module}.{alias.name} is not in PyTorch {release}")
+        if isinstance(node, ast.Call):
+            found += _call(node, names, dicts, release)
+    return sorted(set(found))
+
+
+def _imported(tree: ast.AST) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                names[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return names
+
+
+def _dicts(tree: ast.AST) -> dict[str, list[str]]:
+    """Keys of dictionaries that are assigned to a name: what ``**name`` passes on."""
+    result: dict[str, list[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) and isinstance(node.targets[0], ast.Name):
+            keys = [key.value for key in node.value.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+            result[node.targets[0].id] = keys
+    return result
+
+
+def _dotted(node: ast.expr, names: dict[str, str]) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in names:
+        return ""
+    return ".".join([names[node.id], *reversed(parts)])
+
+
+def _exists(dotted: str, release: str) -> bool:
+    """Whether the release has the name; a package (``torch.distributed``) counts when the index has something in it."""
+    if dotted in BASIC or dotted in PRIVATE or api.exists(dotted, release):
+        return True
+    return dotted in _packages()
+
+
+def _packages() -> frozenset[str]:
+    if not _cache:
+        packages = {"torch", "torch.linalg", "torch.nn", "torch.amp", "torch.cuda", "torch.xpu", "torch.optim", "torch.version"}
+        for name in api.names():
+            parts = name.split(".")
+            packages |= {".".join(parts[:i]) for i in range(1, len(parts)) if parts[i - 1].islower()}
+        _cache.append(frozenset(packages))
+    return _cache[0]
+
+
+_cache: list[frozenset[str]] = []
+
+
+def _call(node: ast.Call, names: dict[str, str], dicts: dict[str, list[str]], release: str) -> list[str]:
+    dotted = _dotted(node.func, names)
+    if dotted and not dotted.startswith("torch."):
+        return []
+    if not dotted:
+        if not isinstance(node.func, ast.Attribute):
+            return []
+        method = node.func.attr
+        if method in OTHERS:
+            return []
+        owners = [owner for owner in METHODS.get(method, ()) if api.exists(owner, release)]
+        if not any(api.exists(f"{owner}.{method}", release) for owner in owners):
+            return [f"line {node.lineno}: nothing in PyTorch {release} has the method {method}"]
+        dotted = next(f"{owner}.{method}" for owner in owners if api.exists(f"{owner}.{method}", release))
+    signature = api.signature(dotted, release)
+    if signature is None:
+        return []
+    accepted = {name for name, _ in signature}
+    if any(name.startswith("**") for name in accepted):
+        return []
+    keywords = [keyword.arg for keyword in node.keywords if keyword.arg]
+    for keyword in node.keywords:
+        if keyword.arg is None and isinstance(keyword.value, ast.Name):
+            keywords += dicts.get(keyword.value.id, [])
+    found = [f"line {node.lineno}: {dotted} of {release} takes no {name}" for name in keywords if name not in accepted]
+    positional = [name for name, _ in signature]
+    limit = positional.index("*") if "*" in positional else len([name for name in positional if name != "/"])
+    if not any(name.startswith("*") and name != "*" for name in positional) and len(node.args) > limit:
+        found.append(f"line {node.lineno}: {dotted} of {release} takes at most {limit} positional arguments")
+    return found
