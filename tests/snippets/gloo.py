@@ -63,7 +63,9 @@ def run(world: int, body: Callable[[int], Any], *, timeout: float = 120.0) -> li
             pipe.close()
         del store
     if errors or len(results) < world:
-        missing = [f"rank {rank}: no result within {timeout} s" for rank in range(world) if rank not in results | errors]
+        missing = [
+            f"rank {rank}: no result within {timeout} s" for rank in range(world) if rank not in results | errors
+        ]
         raise RankFailed("\n".join([f"rank {rank}: {text}" for rank, text in sorted(errors.items())] + missing))
     return [results[rank] for rank in range(world)]
 

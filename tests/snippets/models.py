@@ -60,7 +60,13 @@ FAMILIES: dict[str, Family] = {
         placed=(("model.layers.*.self_attn.q_proj.weight", 1), ("lm_head.weight", 1)),
     ),
     "llama_base": Family(
-        "LlamaModel", _LLAMA, "LlamaConfig", ("layers",), "embed_tokens", frozen="embed_tokens.*", placed=(("layers.*.mlp.up_proj.weight", 1),)
+        "LlamaModel",
+        _LLAMA,
+        "LlamaConfig",
+        ("layers",),
+        "embed_tokens",
+        frozen="embed_tokens.*",
+        placed=(("layers.*.mlp.up_proj.weight", 1),),
     ),
     "gemma": Family(
         "Gemma2ForCausalLM",

@@ -21,7 +21,9 @@ from shardguide.knowledge.snippets import TrainingSpec
 Batch = dict[str, torch.Tensor]
 
 
-def optimizers(model: nn.Module, spec: TrainingSpec, rate: float, blocks: tuple[str, ...]) -> list[torch.optim.Optimizer]:
+def optimizers(
+    model: nn.Module, spec: TrainingSpec, rate: float, blocks: tuple[str, ...]
+) -> list[torch.optim.Optimizer]:
     """The optimizer of that name over ordinary parameters."""
     parameters = list(model.parameters())
     simple: dict[str, Callable[[], torch.optim.Optimizer]] = {
@@ -35,7 +37,9 @@ def optimizers(model: nn.Module, spec: TrainingSpec, rate: float, blocks: tuple[
     if spec.optimizer in simple:
         return [simple[spec.optimizer]()]
     named = dict(model.named_parameters())
-    matrices = {n for n, p in named.items() if p.ndim == 2 and (not blocks or n.startswith(tuple(f"{b}." for b in blocks)))}
+    matrices = {
+        n for n, p in named.items() if p.ndim == 2 and (not blocks or n.startswith(tuple(f"{b}." for b in blocks)))
+    }
     return [
         torch.optim.Muon([p for n, p in named.items() if n in matrices], lr=rate),
         torch.optim.AdamW([p for n, p in named.items() if n not in matrices], lr=rate),
@@ -81,7 +85,11 @@ def train(
                 (scaler.scale(loss) if scaler else loss).backward()
                 total += loss.item()
                 parts = [None if p.grad is None else p.grad.to(reduce or p.grad.dtype) for p in worker.parameters()]
-                sums = parts if not sums else [b if a is None else a if b is None else a + b for a, b in zip(sums, parts, strict=True)]
+                sums = (
+                    parts
+                    if not sums
+                    else [b if a is None else a if b is None else a + b for a, b in zip(sums, parts, strict=True)]
+                )
                 worker.zero_grad()
             losses.append(total)
             gradients.append(sums)

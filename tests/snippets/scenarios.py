@@ -28,7 +28,20 @@ class Scenario(NamedTuple):
     @property
     def name(self) -> str:
         """For pytest: the forms that are not the usual ones."""
-        usual = {"none", "1", "off", "default", "float32", "norm", "public", "model", "shard", "single", "adamw", "random"}
+        usual = {
+            "none",
+            "1",
+            "off",
+            "default",
+            "float32",
+            "norm",
+            "public",
+            "model",
+            "shard",
+            "single",
+            "adamw",
+            "random",
+        }
         short = [form.split("=")[1] for form in self.forms if form.split("=")[1] not in usual]
         return "-".join([self.kind, self.family, *short])
 
@@ -48,6 +61,17 @@ SHARED: dict[str, tuple[str, ...]] = {
     "offload": ("none", "cpu"),
     "ignored": ("none", "some"),
 }
+
+
+class Setting(NamedTuple):
+    """For which release, device and transformers the combinations are made."""
+
+    release: str = "2.13"
+    device: str = "cpu"  # "cpu": what can run here; "cuda": everything that is offered
+    implementation: str = "transformers5"
+
+
+HERE = Setting()
 CHOICES: dict[str, dict[str, tuple[str, ...]]] = {
     "fsdp2": {
         **SHARED,
@@ -58,12 +82,17 @@ CHOICES: dict[str, dict[str, tuple[str, ...]]] = {
         "weights": ("random", "pretrained", "dcp"),
         "optimizer": (*SHARED["optimizer"], "muon"),
     },
-    "fsdp1": {**SHARED, "wrapping": ("list", "own"), "mesh": ("shard", "replicate+shard"), "reshard": ("default", "bool")},
+    "fsdp1": {
+        **SHARED,
+        "wrapping": ("list", "own"),
+        "mesh": ("shard", "replicate+shard"),
+        "reshard": ("default", "bool"),
+    },
     "ddp": {**SHARED, "mesh": ("shard",), "offload": ("none",), "ignored": ("none",)},
 }
 
 
-def spec_of(kind: str, choice: dict[str, str], release: str = "2.13") -> tuple[TrainingSpec, int] | None:
+def spec_of(kind: str, choice: dict[str, str], setting: Setting) -> tuple[TrainingSpec, int] | None:
     """The specification and the number of processes; None where the choices do not go together."""
     family = FAMILIES[choice["family"]]
     wrapping, mesh = choice.get("wrapping", "single"), choice["mesh"]
@@ -79,7 +108,11 @@ def spec_of(kind: str, choice: dict[str, str], release: str = "2.13") -> tuple[T
         return None  # the user's own build_model() reads the weights then
     if choice["mixed"] == "fp16" and choice["dtype"] == "bfloat16":
         return None  # nobody scales gradients into bf16 states
-    sizes = {"shard": (("shard", 2),), "replicate+shard": (("replicate", 2), ("shard", 2)), "shard+tp": (("shard", 2), ("tp", 2))}[mesh]
+    sizes = {
+        "shard": (("shard", 2),),
+        "replicate+shard": (("replicate", 2), ("shard", 2)),
+        "shard+tp": (("shard", 2), ("tp", 2)),
+    }[mesh]
     if choice.get("reshard") == "int":
         if mesh != "shard":
             return None
@@ -90,9 +123,10 @@ def spec_of(kind: str, choice: dict[str, str], release: str = "2.13") -> tuple[T
     elif choice.get("reshard") == "int":
         reshard = (("block", 2),)
     spec = TrainingSpec(
-        release=release,
-        device_type="cpu",
-        backend="gloo",
+        release=setting.release,
+        device_type=setting.device,
+        backend="gloo" if setting.device == "cpu" else "cpu:gloo,cuda:nccl",
+        implementation=setting.implementation,
         architecture=family.architecture,
         units=() if wrapping == "own" else family.units(wrapping == "list"),
         mesh=sizes,
@@ -129,7 +163,7 @@ FAMILY_FREE = ("optimizer", "clip", "accumulate", "dtype", "reshard")
 
 
 @cache
-def cover(kind: str, release: str = "2.13") -> tuple[Scenario, ...]:
+def cover(kind: str, setting: Setting = HERE) -> tuple[Scenario, ...]:
     """Combinations in which every possible pair of choices occurs, in a fixed order."""
     choices = CHOICES[kind]
     names = list(choices)
@@ -143,12 +177,12 @@ def cover(kind: str, release: str = "2.13") -> tuple[Scenario, ...]:
     impossible: set[tuple[tuple[str, str], tuple[str, str]]] = set()
     while missing:
         first, second = min(missing, key=lambda pair: (names.index(pair[0][0]), names.index(pair[1][0]), pair))
-        best = _complete(kind, choices, names, dict([first, second]), missing, release)
+        best = _complete(kind, choices, names, dict([first, second]), missing, setting)
         if best is None:
             impossible.add((first, second))
             missing.discard((first, second))
             continue
-        found = spec_of(kind, best, release)
+        found = spec_of(kind, best, setting)
         assert found is not None
         missing -= {((a, best[a]), (b, best[b])) for a, b in combinations(names, 2)}
         spec, world = found
@@ -162,12 +196,15 @@ def _complete(
     names: list[str],
     fixed: dict[str, str],
     missing: set[tuple[tuple[str, str], tuple[str, str]]],
-    release: str,
+    setting: Setting,
 ) -> dict[str, str] | None:
     """``fixed`` extended by a choice for every name so that it renders and covers many missing pairs; None if nothing renders."""
 
     def gain(partial: dict[str, str], name: str, value: str) -> int:
-        pairs = (((name, value), (o, v)) if names.index(name) < names.index(o) else ((o, v), (name, value)) for o, v in partial.items())
+        pairs = (
+            ((name, value), (o, v)) if names.index(name) < names.index(o) else ((o, v), (name, value))
+            for o, v in partial.items()
+        )
         return sum(pair in missing for pair in pairs)
 
     budget = [4000]
@@ -178,12 +215,12 @@ def _complete(
         budget[0] -= 1
         defaults = {name: choices[name][0] for name in left}
         if not left:
-            return dict(partial) if spec_of(kind, partial, release) else None
+            return dict(partial) if spec_of(kind, partial, setting) else None
         name = left[0]
         values = sorted(choices[name], key=lambda value: (-gain(partial, name, value), choices[name].index(value)))
         for value in values:
             trial = {**partial, name: value}
-            if len(left) > 1 and not _hopeful(kind, {**defaults, **trial}, left[1:], choices, release):
+            if len(left) > 1 and not _hopeful(kind, {**defaults, **trial}, left[1:], choices, setting):
                 continue
             done = extend(trial, left[1:])
             if done is not None:
@@ -193,12 +230,14 @@ def _complete(
     return extend(fixed, [name for name in names if name not in fixed])
 
 
-def _hopeful(kind: str, guess: dict[str, str], left: list[str], choices: dict[str, tuple[str, ...]], release: str) -> bool:
+def _hopeful(
+    kind: str, guess: dict[str, str], left: list[str], choices: dict[str, tuple[str, ...]], setting: Setting
+) -> bool:
     """Whether some simple completion renders: the usual forms, and each family with each wrapping."""
-    if spec_of(kind, guess, release):
+    if spec_of(kind, guess, setting):
         return True
     loose = [name for name in ("family", "wrapping", "meta", "mesh") if name in left]
     return any(
-        spec_of(kind, {**guess, **dict(zip(loose, values, strict=True))}, release)
+        spec_of(kind, {**guess, **dict(zip(loose, values, strict=True))}, setting)
         for values in product(*(choices[name] for name in loose))
     )

@@ -24,7 +24,9 @@ def tolerance(scenario: Scenario) -> float:
     return 2e-4
 
 
-@pytest.mark.parametrize("scenario", [s for kind in ("fsdp2", "fsdp1", "ddp") for s in cover(kind)], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "scenario", [s for kind in ("fsdp2", "fsdp1", "ddp") for s in cover(kind)], ids=lambda s: s.name
+)
 def test_losses_equal_training_without_parallelism(scenario: Scenario, tmp_path: Path) -> None:
     result = execute(scenario, tmp_path)
     limit = tolerance(scenario)
@@ -37,4 +39,6 @@ def test_losses_equal_training_without_parallelism(scenario: Scenario, tmp_path:
             else:  # the scale was too large: every rank has to see it, and skips the step
                 assert not math.isfinite(measured), f"step {step}, rank {rank}"
     first, last = sum(result["reference"][0][0]), sum(result["reference"][-1][0])
-    assert abs(last - first) > 10 * limit * 1e-2 * abs(first), "a comparison of weights that do not move would mean nothing"
+    assert abs(last - first) > 10 * limit * 1e-2 * abs(first), (
+        "a comparison of weights that do not move would mean nothing"
+    )

@@ -43,5 +43,5 @@ def read_files(files: tuple[str, ...], measured: tuple[str, ...], current: str) 
         from shardguide.code.current import read_current
 
         now = read_current(current)
-    identity = [{name: [fact.value, fact.where] for name, fact in facts.items()}, read, now]
+    identity = [{name: fact.value for name, fact in facts.items()}, read, now]
     return Handed(facts, questions, notes, tuple(read), now, identity)

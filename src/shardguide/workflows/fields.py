@@ -80,6 +80,12 @@ def _param_dtype(text: str) -> str:
     return AS_STORED if text.strip().lower() == AS_STORED else dtype_name(text)
 
 
+def _optimizer(text: str) -> str:
+    """``AdamW`` to ``adamw``, ``sgd_momentum`` to ``sgd+momentum``."""
+    name = _text(text).lower().removeprefix("torch.optim.").replace("-", "").replace("_", "").replace(" ", "")
+    return {"sgdmomentum": "sgd+momentum", "sgdm": "sgd+momentum"}.get(name, name)
+
+
 STRATEGIES = ("auto", "full", "grad_op", "hybrid", "none")
 
 GPUS = Field(
@@ -118,7 +124,7 @@ INTER = Field(
     ("infiniband", "roce", "ethernet", "efa"), "NET",
 )  # fmt: skip
 OPTIMIZER = Field(
-    "optimizer", lambda text: _text(text).lower().replace("-", "").replace("_", ""),
+    "optimizer", _optimizer,
     "adamw, adam, sgd, muon, adafactor, adamw8bit, …", "Which optimizer is used?",
     "Its state is often the largest part of a rank's memory: AdamW keeps two tensors a parameter, SGD with momentum one.",
     ("adamw", "adam", "sgd", "muon"), "NAME",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardguide.accounting import Layout as MeshLayout
-from shardguide.accounting import RankRun, Request, Survey, per_rank, take
+from shardguide.accounting import RankRun, Request, Survey, lower_bounds, per_rank, take
 from shardguide.guidance.named import NamedTuple
 
 from .situation import Situation
@@ -110,13 +110,9 @@ def states(s: Situation, layout: Layout) -> States:
 
 
 def _stated(s: Situation, layout: Layout) -> States:
-    """A lower bound where only the size is known: some rank holds at least ceil(size / ranks) elements."""
-    from shardguide.guidance.dtypes import itemsize
-
-    if s.param_dtype in ("", "stored"):
-        return States(0, False)
-    share = -(-s.model.stated_size // (layout.shard * layout.tp))
-    return States(2 * share * itemsize(s.param_dtype), False)  # parameters and gradients; optimizer state comes on top
+    """A lower bound where only the size is known: some rank holds at least ceil(size / ranks) elements of everything."""
+    facts = lower_bounds(request(s, layout))
+    return States(sum(int(fact.value) for fact in facts if fact.unit == "bytes"), False)
 
 
 def padding(s: Situation, layout: Layout) -> float:

@@ -215,7 +215,13 @@ def prepare(request: PlanRequest) -> Prepared:
     gathered = gather(fields.PLAN, request.given, handed.facts, _still_true(request, handed))
     gathered = _derived(gathered, handed)
     _counts(gathered)
-    resolved = resolve(request.given.get("torch"), request.site_packages, request.remembered.get("torch"))
+    report = handed.facts.get("torch")
+    resolved = resolve(
+        request.given.get("torch"),
+        request.site_packages,
+        request.remembered.get("torch"),
+        (str(report.value), report.where) if report else None,
+    )
     found = hardware.resolve(
         gathered.value("gpu", ""),
         gathered.value("gpu_memory", ""),
@@ -226,8 +232,9 @@ def prepare(request: PlanRequest) -> Prepared:
     if resolved.release.version:
         answers["torch"] = Answer(resolved.release.version, resolved.release.known_from)
     model = _model(gathered)
+    # What was answered, not how it became known or how a path was spelled: the same request has the same id.
     inputs = (
-        sorted(answers.items()),
+        sorted((name, answer.value) for name, answer in answers.items() if name not in ("model", "torch", "tp_plan")),
         handed.digest,
         model and sha256(repr(model).encode()).hexdigest(),
         sorted(request.also),
@@ -304,7 +311,7 @@ def finish(
         workflow=workflow,
         id=identity,
         torch=prepared.release,
-        status="needs_answers" if waiting else "complete",
+        status="needs_answers" if waiting else "partial" if not_done else "complete",
         answers=dict(sorted(prepared.answers.items())),
         questions=prepared.questions,
         decisions=cited.decisions,
@@ -319,6 +326,6 @@ def finish(
             *(f"{question.id}: not answered" for question in prepared.questions),
             *cited.not_confirmed,
         ),
-        approval=Approval("draft", approve if decisions else ""),
+        approval=Approval("draft", approve if decisions and not waiting else ""),
         extra={**(extra or {}), "notes": list(prepared.notes)},
     )

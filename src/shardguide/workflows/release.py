@@ -19,17 +19,21 @@ class Resolved(NamedTuple):
     questions: tuple[Question, ...] = ()
 
 
-def resolve(stated: str | None, site_packages: str | None, remembered: str | None) -> Resolved:
-    """What was said, else what is found installed, else what was remembered, else a question.
+def resolve(
+    stated: str | None, site_packages: str | None, remembered: str | None, handed: tuple[str, str] | None = None
+) -> Resolved:
+    """What was said, else what a report handed over now states, else what is found installed, else what was remembered.
+
+    ``handed`` is the release that a report states and where. With none of them it is a question.
 
     Raises UnusableInput for a release that does not exist.
     """
     found = installed(site_packages)
-    wanted = stated or (remembered if not found else None)
+    wanted = stated or (handed[0] if handed else None) or (remembered if not found else None)
     if wanted:
         name = releases.normalise(wanted)
         at_hand = [item for item in found if releases.minor(item.version) == name]
-        known_from = "user" if stated else "notebook"
+        known_from = "user" if stated else handed[1] if handed else "notebook"
         if at_hand:
             release = Release(at_hand[0].version.partition("+")[0], known_from, at_hand[0].path)
             return Resolved(release, _pair(name), at_hand[0].build)

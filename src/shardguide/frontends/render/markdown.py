@@ -8,7 +8,7 @@ from .blocks import Block, Code, Heading, Items, Pairs, Table, Text, Title
 from .safe import lines, one_line
 
 # Characters that would start Markdown or HTML of their own in text that comes from the user's files.
-_ESCAPE = {ord(char): "\\" + char for char in "\\`*_[]<>|"}
+_ESCAPE = {ord(char): "\\" + char for char in "\\`*[]<>|"}
 
 
 def _text(text: str) -> str:
@@ -43,6 +43,7 @@ def render(blocks: Iterable[Block]) -> str:
             out.append("| " + " | ".join(_text(cell) for cell in block.columns) + " |")
             out.append("|" + "|".join([" --- ", *[" ---: "] * (len(block.columns) - 1)]) + "|")
             out.extend("| " + " | ".join(_text(cell) for cell in row) + " |" for row in block.rows)
+            out.append("")  # or the next line would be a row
         elif isinstance(block, Code):
             out.extend(_code(block))
     return "\n".join(out) + "\n"

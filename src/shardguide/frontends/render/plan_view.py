@@ -125,7 +125,7 @@ def questions(record: dict[str, Any]) -> list[Block]:
         return []
     rows = tuple(
         (
-            q["id"].replace("_", "-"),
+            "MODEL" if q["id"] == "model" else q["id"].replace("_", "-"),
             f"{q['ask']} {q['why']}" + (f" ({', '.join(q['choices'])})" if q["choices"] else ""),
             "unknown",
         )

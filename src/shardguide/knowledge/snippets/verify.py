@@ -13,8 +13,21 @@ from shardguide.knowledge import api
 
 # Of torch itself, outside the index of distributed packages, but in every release from 2.0 on.
 BASIC = frozenset(
-    "torch.device torch.dtype torch.float32 torch.bfloat16 torch.float16 torch.stack torch.linalg.vector_norm torch.autocast "
-    "torch.set_default_dtype torch.manual_seed torch.__version__ torch.get_default_dtype torch.version.cuda".split()
+    [
+        "torch.device",
+        "torch.dtype",
+        "torch.float32",
+        "torch.bfloat16",
+        "torch.float16",
+        "torch.stack",
+        "torch.linalg.vector_norm",
+        "torch.autocast",
+        "torch.set_default_dtype",
+        "torch.manual_seed",
+        "torch.__version__",
+        "torch.get_default_dtype",
+        "torch.version.cuda",
+    ]
 )
 # Private, so not in the index; read in torch/distributed/fsdp/api.py of 2.0.0 to 2.13.0.
 PRIVATE = frozenset(("torch.distributed.fsdp.ShardingStrategy._HYBRID_SHARD_ZERO2",))
@@ -46,8 +59,33 @@ METHODS: dict[str, tuple[str, ...]] = {
 }
 # Methods of tensors, of Python's own types, of transformers and of the user's model: not PyTorch's distributed API.
 OTHERS = frozenset(
-    "item detach copy_ to requires_grad_ backward items values append setdefault removeprefix startswith get_rank from_pretrained "
-    "init_weights reset_parameters numel data_ptr dump write join is_floating_point element_size get index".split()
+    [
+        "item",
+        "detach",
+        "copy_",
+        "to",
+        "requires_grad_",
+        "backward",
+        "items",
+        "values",
+        "append",
+        "setdefault",
+        "removeprefix",
+        "startswith",
+        "get_rank",
+        "from_pretrained",
+        "init_weights",
+        "reset_parameters",
+        "numel",
+        "data_ptr",
+        "dump",
+        "write",
+        "join",
+        "is_floating_point",
+        "element_size",
+        "get",
+        "index",
+    ]
 )
 
 
@@ -84,7 +122,9 @@ def _imported(tree: ast.AST) -> dict[str, str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                names[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+                names[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
@@ -96,7 +136,9 @@ def _dicts(tree: ast.AST) -> dict[str, list[str]]:
     result: dict[str, list[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) and isinstance(node.targets[0], ast.Name):
-            keys = [key.value for key in node.value.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+            keys = [
+                key.value for key in node.value.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)
+            ]
             result[node.targets[0].id] = keys
     return result
 
@@ -120,7 +162,16 @@ def _exists(dotted: str, release: str) -> bool:
 
 def _packages() -> frozenset[str]:
     if not _cache:
-        packages = {"torch", "torch.linalg", "torch.nn", "torch.amp", "torch.cuda", "torch.xpu", "torch.optim", "torch.version"}
+        packages = {
+            "torch",
+            "torch.linalg",
+            "torch.nn",
+            "torch.amp",
+            "torch.cuda",
+            "torch.xpu",
+            "torch.optim",
+            "torch.version",
+        }
         for name in api.names():
             parts = name.split(".")
             packages |= {".".join(parts[:i]) for i in range(1, len(parts)) if parts[i - 1].islower()}

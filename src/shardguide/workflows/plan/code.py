@@ -59,7 +59,7 @@ def training_spec(s: Situation, layout: Layout, policy: Policy, offload: bool, c
         tied=tuple((p.name, *p.aliases) for p in s.model.parameters if p.aliases),
         activation_checkpointing=checkpointing,
         param_dtype=s.main_dtype or "float32",
-        optimizer=optimizer_parts(s.optimizer)[0] or "adamw",
+        optimizer={"sgd+momentum": "sgd_momentum"}.get(s.optimizer, optimizer_parts(s.optimizer)[0]) or "adamw",
         tp_plan=s.model.tp_plan if layout.tp > 1 else (),
     )
 

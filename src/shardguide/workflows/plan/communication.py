@@ -108,7 +108,7 @@ def reshard(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision
         "Freed after forward and gathered again for backward: the least memory, one more all-gather a group.",
     ]
     if s.at_least(2, 8):
-        choice = "True for the layers, None for the root (which keeps its parameters after forward)"
+        choice = "True for the layers (and the embedding, by default), None for the root (which keeps its parameters after forward)"
         reasons.append(
             "None means True for every module but the root; from 2.8 on an explicit True on the root is honoured."
         )

@@ -49,7 +49,7 @@ def wrapping(s: Situation) -> Decision:
     )
     return Decision(
         "wrapping",
-        f"auto_wrap_policy=ModuleWrapPolicy({{{names}}}): {len(blocks) or 'so many'} units and the root",
+        f"auto_wrap_policy=ModuleWrapPolicy({{{names}}}): {len(blocks) or 'its'} units and the root",
         reasons,
         (Alternative("no auto_wrap_policy", "One flat parameter for everything: the whole model unsharded at once."),),
         ("fsdp1.auto_wrap", "fsdp1.module_wrap_policy", "fsdp1.size_wrap_policy", "fsdp1.shared_params"),

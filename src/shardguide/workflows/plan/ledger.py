@@ -56,7 +56,7 @@ def build(
         part["per_rank_shard0"] = plain(
             per_rank(request(s, layout._replace(placements=()), (policy.param, policy.reduce), offload))
         )
-    part["transients"] = plain(transients(asked, kinds))
+    part["transients"] = [] if fsdp1 else plain(transients(asked, kinds))  # they are those of fully_shard
     if layout.strategy != "none" and not fsdp1:
         part["refusals"] = plain(refusals(asked, kinds))
     if s.optimizer:

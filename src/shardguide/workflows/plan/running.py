@@ -65,7 +65,12 @@ def command(s: Situation) -> str:
 
 
 def launch(s: Situation, layout: Layout) -> Decision:
-    """Torchrun on every node."""
+    """``torchrun`` on every node."""
+    if not s.nodes:
+        why = "On how many nodes the GPUs are decides between --standalone and a rendezvous."
+        return Decision(
+            "launch", "torchrun, as soon as the number of nodes is known", (why,), (), ("launch.env",), open=True
+        )
     reasons = [
         f"One process a GPU: {s.world} ranks. torchrun sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each."
     ]

@@ -146,25 +146,29 @@ def _reasons(s: Situation, best: Candidate, key: str) -> list[str]:
 
 
 def smallest(s: Situation) -> int:
-    """The smallest number of GPUs, in whole nodes, whose memory exceeds the states under full sharding; 0 if unknown.
+    """The smallest number of GPUs whose memory holds the states under full sharding; 0 if unknown.
 
     Arithmetic on the states alone, so a lower bound: what activations and buffers take comes on top.
     """
-    step = max(1, s.per_node)
     if s.memory is None or not s.model.parameters:
         return 0
+
+    def impossible(shard: int) -> bool:
+        layout = place(s, Layout("full", 1, shard, s.tp))
+        return states(s, layout).total > (s.memory.bound if s.memory else 0)
+
     low, high = 1, 1
-    while candidate(s, "full", high * step // s.tp or 1).impossible(s):
+    while impossible(high):
         low, high = high, high * 2
-        if high * step > 1 << 20:
+        if high > 1 << 20:
             return 0
     while low < high:
         middle = (low + high) // 2
-        if candidate(s, "full", middle * step // s.tp or 1).impossible(s):
+        if impossible(middle):
             low = middle + 1
         else:
             high = middle
-    return high * step
+    return high * s.tp
 
 
 def _alternatives(s: Situation, best: Candidate) -> list[Alternative]:
@@ -173,8 +177,11 @@ def _alternatives(s: Situation, best: Candidate) -> list[Alternative]:
     whole = candidate(s, "none", 1)
     full = candidate(s, "full", s.dp)
     if chosen != "full" and s.dp > 1:
+        short = best.impossible(s)
         why = {
-            "none": "It gathers every layer's parameters twice a step to save memory that is not short here "
+            "none": f"By arithmetic it is what this model needs: {full.needs(s)}."
+            if short
+            else "It gathers every layer's parameters twice a step to save memory that is not short here "
             f"(it would leave {full.needs(s)}); take it if the measured peak is too high.",
             "hybrid": f"It would save memory ({full.needs(s)}) that the arithmetic does not ask for, and gather every layer "
             f"over all {s.dp} ranks{' and the ' + s.inter + ' network' if s.inter else ''}.",

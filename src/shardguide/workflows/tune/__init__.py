@@ -135,6 +135,25 @@ def _checkpoints(s: Situation, offload: str) -> Decision:
                     ("mp2.no_extra_copy", "dcp.get_state_dict", "dcp.save", "fsdp1.full_state_dict", "fsdp1.mp.param_dtype"))  # fmt: skip
 
 
+def _current_check(current: Now) -> list[Check]:
+    """What the current settings have that breaks a documented rule."""
+    if not current.known:
+        return []
+    problems = []
+    if current.param == "float16" and not current.scaler:
+        problems.append("float16 without a gradient scaler was read: small gradients become zero")
+    if current.offload and current.backend in ("nccl", "xccl"):
+        problems.append(
+            f"CPU offload with the backend {current.backend} alone was read: collectives on CPU tensors have none"
+        )
+    unread = [name for name in ("param", "reduce", "output") if getattr(current, name) == "unknown"]
+    if problems:
+        return [Check("current", "failed", "; ".join(problems) + ".")]
+    if unread:
+        return [Check("current", "unknown", f"Not read without running the code: {', '.join(unread)}.")]
+    return [Check("current", "passed", "No documented rule is broken by the settings that were read.")]
+
+
 def _checks(s: Situation, policy: precision.Policy, offload: str, backend: str, layout: Layout) -> list[Check]:
     """The advice against the documented rules and the user's limits; each can fail."""
     problems = []
@@ -164,7 +183,7 @@ def _advise(s: Situation, current: Now, prepared: prepare.Prepared, said: dict[s
     backend = running.backend_string(s, bool(offload))
     api = current.api or ("fsdp2" if s.has_fsdp2() else "fsdp1")
     scaler = ("ShardedGradScaler" if api == "fsdp1" else "GradScaler") if policy.grad_scaler else ""
-    after = Setup(layout, policy.param, policy.reduce, policy.output, offload, scaler, backend)
+    after = Setup(layout, policy.param, policy.reduce, policy.output, offload, scaler, backend, api)
     before = None
     if current.known:
         before = Setup(
@@ -174,7 +193,9 @@ def _advise(s: Situation, current: Now, prepared: prepare.Prepared, said: dict[s
             current.output,
             current.offload,
             current.scaler,
-            current.backend or "not read",
+            current.backend,
+            api,
+            bool(current.strategy),
         )
     decisions = [
         _precision(s, layout, policy, api),
@@ -193,13 +214,19 @@ def _advise(s: Situation, current: Now, prepared: prepare.Prepared, said: dict[s
         approve=APPROVE,
         inputs=[sorted(said.items())],
         decisions=decisions,
-        checks=_checks(s, policy, offload, backend, layout),
+        checks=[*_checks(s, policy, offload, backend, layout), *_current_check(current)],
         snippets=kept,
         measured=facts(s.measured),
         extra={
             "hardware": prepare.shown(s),
             "before_after": plain(table),
-            "current": {"api": current.api or None, "settings": dict(current.where)},
+            "current": {
+                "api": current.api or None,
+                "settings": {
+                    name: {"value": str(getattr(current, name, "")) or None, "where": where}
+                    for name, where in current.where
+                },
+            },
             "benefit": _benefit(table, current),
         },
         not_done=tuple(rendered.not_done),
@@ -231,6 +258,6 @@ def _benefit(table: tuple[Row, ...], current: Now) -> list[str]:
         ):
             more = "more" if row.after > row.before else "less"
             out.append(f"{row.name}: {gib(abs(row.after - row.before))} {more} ({gib(row.before)} to {gib(row.after)})")
-        elif not row.unit and row.before != row.after:
+        elif not row.unit and row.before not in (None, row.after):
             out.append(f"{row.name}: {row.before} to {row.after}")
     return out or ["Nothing changes: the current settings are the recommended ones."]

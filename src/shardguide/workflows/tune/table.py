@@ -6,7 +6,7 @@ step (one forward and backward without accumulation), by the accounting's exact 
 
 from __future__ import annotations
 
-from shardguide.accounting import Group, RankRun, groups, per_rank
+from shardguide.accounting import Group, RankRun, flat_per_rank, groups, per_rank
 from shardguide.guidance.named import NamedTuple
 
 from ..numbers import Layout, heaviest, request
@@ -23,6 +23,8 @@ class Setup(NamedTuple):
     offload: str  # "", "pinned", "pageable"
     scaler: str
     backend: str
+    api: str = "fsdp2"  # "fsdp1": flat parameters
+    sharding_read: bool = True  # False: the sharding is the recommended one, since the current one was not read
 
 
 class Costs(NamedTuple):
@@ -62,6 +64,8 @@ def costs(s: Situation, setup: Setup) -> Costs:
     if not s.model.parameters:
         return Costs(*[None] * 8)
     asked = request(s, setup.layout, (setup.param, setup.reduce), bool(setup.offload))
+    if setup.api == "fsdp1" and setup.layout.strategy != "none":
+        return _flat_costs(heaviest(flat_per_rank(asked._replace(offload=False, placements=None))), bool(setup.offload))
     run: RankRun = heaviest(per_rank(asked))
     if setup.layout.strategy == "none":
         return Costs(run.device_bytes, run.host_bytes, None, None, None, None, None, None)
@@ -91,6 +95,19 @@ def costs(s: Situation, setup: Setup) -> Costs:
         to_device,
         to_host,
     )
+
+
+def _flat_costs(run: RankRun, offload: bool) -> Costs:
+    """FSDP1's flat parameters: what is held is exact; the collectives' tensors are not worked out.
+
+    With CPUOffload(offload_params=True) parameters, gradients and optimizer state lie in host memory (FSDP1's docstring).
+    """
+    parts = (run.parameter_bytes, run.gradient_bytes, run.optimizer_bytes)
+    if any(part is None for part in parts):
+        return Costs(*[None] * 8)
+    held = sum(part or 0 for part in parts)
+    moved = (None, None) if offload else (0, 0)
+    return Costs(run.buffer_bytes + (0 if offload else held), held if offload else 0, None, None, None, None, *moved)
 
 
 _LINES = (
@@ -135,5 +152,9 @@ def _word(setup: Setup | None, field: str) -> str | None:
         return None
     if field == "layout":
         layout = setup.layout
+        if not setup.sharding_read:
+            return None
         return f"{layout.strategy} ({layout.replicate} × {layout.shard})" if layout.replicate > 1 else layout.strategy
+    if field == "backend" and not setup.backend:
+        return None
     return str(getattr(setup, field)) or "None"
