@@ -20,7 +20,7 @@ from shardguide.knowledge import releases
 from shardguide.knowledge.snippets import TrainingSpec, manifest, measure
 from shardguide.knowledge.snippets.verify import problems
 
-from .scenarios import MODULES, Scenario, Setting, cover
+from .scenarios import MODULES, Scenario, Setting, cover, typical
 
 FILE = Path(__file__).parents[2] / "src/shardguide/knowledge/snippets/data/record.json"
 TORCH = "2.13.0"
@@ -41,7 +41,7 @@ LAUNCHED = (
 
 def runs() -> list[Scenario]:
     """Every execution, in the order of the record's bits."""
-    return [
+    return list(typical()) + [
         scenario
         for implementation in TRANSFORMERS
         for kind in MODULES

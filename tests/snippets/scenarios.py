@@ -190,6 +190,32 @@ def cover(kind: str, setting: Setting = HERE) -> tuple[Scenario, ...]:
     return tuple(picked)
 
 
+@cache
+def typical(kind: str = "fsdp2") -> tuple[Scenario, ...]:
+    """What plans most often come to, each combination as a whole: FSDP2, meta device, AdamW, clipping."""
+    base = {name: values[0] for name, values in CHOICES[kind].items()}
+    result = []
+    for family, wrapping in (("llama", "list"), ("gemma", "single")):
+        for mesh, mixed, checkpointing, offload, reshard in product(
+            ("shard", "replicate+shard"), ("none", "bf16"), ("off", "on"), ("none", "cpu"), ("default", "bool")
+        ):
+            choice = {
+                **base,
+                "family": family,
+                "wrapping": wrapping,
+                "mesh": mesh,
+                "mixed": mixed,
+                "checkpointing": checkpointing,
+                "offload": offload,
+                "reshard": reshard,
+            }
+            found = spec_of(kind, choice, HERE)
+            assert found is not None
+            spec, world = found
+            result.append(Scenario(kind, family, spec, world, tuple(MODULES[kind].features(spec))))
+    return tuple(result)
+
+
 def _complete(
     kind: str,
     choices: dict[str, tuple[str, ...]],

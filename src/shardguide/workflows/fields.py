@@ -111,7 +111,10 @@ DEVICE = Field(
     "device", _choice("device", "cuda", "rocm", "xpu", "cpu", nvidia="cuda", amd="rocm", intel="xpu"),
     "kind of device when --gpu does not say it: cuda, rocm, xpu, cpu", metavar="KIND",
 )  # fmt: skip
-HOST_MEMORY = Field("host_memory", _memory, "memory of one node's host, e.g. 2TB, for CPU offload", metavar="SIZE")
+HOST_MEMORY = Field(
+    "host_memory", _memory, "memory of one node's host, e.g. 2TB, for CPU offload", "How much memory does one node's host have?",
+    "The shards of its ranks are held against it.", ("512GB", "1TB", "2TB"), "SIZE",
+)  # fmt: skip
 INTRA = Field(
     "intra", _intra, "link between the GPUs of a node: nvlink, pcie, nvswitch, xgmi, xelink",
     "What links the GPUs within a node?",

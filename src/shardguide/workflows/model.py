@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from shardguide.guidance.model import Model
 from shardguide.readers.hf_config import HfConfig
 from shardguide.readers.model import read_model
+
+if TYPE_CHECKING:
+    from shardguide.readers.shapes import Shapes
 
 
 def load(text: str, implementation: str) -> Model:
@@ -17,7 +22,13 @@ def load(text: str, implementation: str) -> Model:
         from shardguide.knowledge.families.index import build
 
         model = build(evidence.config, implementation or "transformers5", evidence.where)
-        return model._replace(name=_name(text), notes=(*model.notes, *evidence.notes), config_dtype=evidence.dtype)
+        notes = (*model.notes, *evidence.notes)
+        if evidence.quantization:
+            notes = (
+                *notes,
+                f"The file is quantised ({evidence.quantization}); the shapes are those of the unquantised model.",
+            )
+        return model._replace(name=_name(text), notes=notes, config_dtype=evidence.dtype, heads=_heads(evidence.config))
     from shardguide.readers.shapes import Shapes
 
     if isinstance(evidence, Shapes):
@@ -29,9 +40,49 @@ def load(text: str, implementation: str) -> Model:
             parameters=evidence.parameters,
             buffers=evidence.buffers,
             units=evidence.units,
-            notes=evidence.notes,
+            notes=(*evidence.notes, *_quantised(evidence)),
         )
     return Model(_name(text), "", "stated", "", (), stated_size=evidence.parameters)
+
+
+def _heads(config: dict[str, Any]) -> tuple[int, ...]:
+    """Heads that transformers' own tensor-parallel attention divides among ranks; MLA's latent projections are no such heads."""
+    values = config.get("text_config") if isinstance(config.get("text_config"), dict) else config
+    if not isinstance(values, dict) or "kv_lora_rank" in values:
+        return ()
+    found = [values.get(name) for name in ("num_attention_heads", "num_key_value_heads")]
+    return tuple(dict.fromkeys(count for count in found if isinstance(count, int) and count > 0))
+
+
+def _quantised(shapes: Shapes) -> tuple[str, ...]:
+    low = sorted({one.dtype for one in shapes.parameters if one.dtype.startswith("float8")})
+    if not low:
+        return ()
+    return (
+        f"The file holds {', '.join(low)} tensors: a quantised checkpoint, whose scales count as parameters here. What is trained has other shapes and dtypes; a manifest of that model gives its numbers.",
+    )
+
+
+def for_release(model: Model, minor: tuple[int, int]) -> Model:
+    """The model as fully_shard of this release can take it: lists of modules came with 2.5, before only the last of each."""
+    if minor >= (2, 5) or minor < (2, 3):
+        return model
+    units = tuple(
+        unit
+        if len(unit.modules) == 1
+        else unit._replace(modules=unit.modules[-1:], module_class=unit.module_class.rpartition("+")[2])
+        for unit in model.units
+    )
+    return model._replace(units=units)
+
+
+def with_one_dimension(model: Model) -> tuple[Model, tuple[str, ...]]:
+    """Scalar parameters as tensors of one element, which fully_shard asks for, and their names."""
+    scalars = tuple(one.name for one in model.parameters if not one.shape and not one.ignored)
+    if not scalars:
+        return model, ()
+    parameters = tuple(one if one.shape or one.ignored else one._replace(shape=(1,)) for one in model.parameters)
+    return model._replace(parameters=parameters), scalars
 
 
 def _name(text: str) -> str:

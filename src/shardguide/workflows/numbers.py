@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardguide.accounting import Layout as MeshLayout
 from shardguide.accounting import RankRun, Request, Survey, lower_bounds, per_rank, take
+from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.named import NamedTuple
 
 from .situation import Situation
@@ -39,9 +40,20 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+OPTIONS = frozenset({"momentum", "amsgrad", "centered", "fused", "capturable"})
+
+
 def optimizer_parts(text: str) -> tuple[str, dict[str, object]]:
-    """``sgd+momentum`` to its name and the options that change its state."""
+    """``sgd+momentum`` to its name and the options that change its state.
+
+    Raises UnusableInput for an option that is none of those.
+    """
     name, *options = text.split("+")
+    for option in options:
+        if option not in OPTIONS:
+            raise UnusableInput(
+                f"--optimizer: {option[:40]!r} is no option that changes the state; there are {', '.join(sorted(OPTIONS))}."
+            )
     return name, {option: 0.9 if option == "momentum" else True for option in options}
 
 

@@ -27,7 +27,7 @@ from shardguide.knowledge.hardware.memory import parse_memory
 from . import fields, hardware
 from .evidence import Handed, read_files
 from .gather import Gathered, ask, gather
-from .model import load
+from .model import for_release, load, with_one_dimension
 from .release import Resolved, resolve
 from .request import PlanRequest
 from .situation import Situation
@@ -87,6 +87,36 @@ def _counts(gathered: Gathered) -> None:
     size = gathered.value("shard_size")
     if size and gpus and (gpus // (tp or 1)) % size:
         raise UnusableInput(f"--shard-size {size} does not divide the {gpus // (tp or 1)} data-parallel ranks.")
+
+
+def _contradictions(gathered: Gathered, model: Model, minor: tuple[int, int]) -> None:
+    """Refuse what cannot be meant together: options against each other and against the model."""
+    strategy, tp = gathered.value("strategy", "auto"), gathered.value("tp", 1)
+    gpus, size = gathered.value("gpus", 0), gathered.value("shard_size")
+    if strategy == "none" and tp > 1:
+        raise UnusableInput(
+            "--strategy none (DDP) and --tp exclude each other: tensor parallelism is planned with fully_shard."
+        )
+    if strategy == "none" and gathered.value("offload") == "yes":
+        raise UnusableInput(
+            "--strategy none and --offload yes exclude each other: CPU offload is a policy of fully_shard."
+        )
+    if size and strategy not in ("auto", "hybrid"):
+        raise UnusableInput(f"--shard-size belongs to --strategy hybrid, not to {strategy}.")
+    node = gpus // gathered.value("nodes", 1)
+    if size and (0, 0) < minor < (2, 3) and size != node:
+        raise UnusableInput(
+            f"--shard-size {size}: before 2.3 there is FSDP1 only, whose HYBRID_SHARD shards over the {node} GPUs of a node."
+        )
+    if size and gpus and size == gpus // tp > 1:
+        raise UnusableInput(f"--shard-size {size} is all data-parallel ranks: that is --strategy full.")
+    if tp > 1 and not gathered.value("tp_plan"):
+        for count in model.heads:
+            if count % tp:
+                raise UnusableInput(
+                    f"--tp {tp} does not divide the model's {count} attention or key-value heads, which transformers' "
+                    "tensor-parallel plan splits; choose a divisor, or hand over a plan of your own (--tp-plan)."
+                )
 
 
 def _kept_dtype(gathered: Gathered, model: Model) -> str:
@@ -150,6 +180,8 @@ def _questions(
         open_.extend(found.questions)
     elif s.memory is None and s.device != "cpu":
         open_.append(ask(fields.GPU))
+    if s.device == "cpu" and s.host_memory is None:
+        open_.append(ask(fields.HOST_MEMORY))
     if s.per_node > 1 and not s.intra and s.device != "cpu":
         open_.append(ask(fields.INTRA))
     if s.nodes > 1 and not s.inter:
@@ -164,7 +196,7 @@ def _questions(
         open_.append(question)
     if s.tp > 1 and s.model.parameters and not s.model.tp_plan:
         open_.append(ask(fields.TP_PLAN))
-    if s.strategy == "hybrid" and s.nodes == 1 and not s.shard_size:
+    if s.strategy == "hybrid" and s.nodes and s.dp_per_node in (1, s.dp) and not s.shard_size:
         open_.append(ask(fields.SHARD_SIZE))
     first: dict[str, Question] = {}
     for question in open_:
@@ -242,7 +274,9 @@ def prepare(request: PlanRequest) -> Prepared:
     if model is None:
         waiting = (*resolved.questions, *gathered.conflicts, ask(fields.MODEL))
         return Prepared(resolved.release, answers, None, None, waiting, handed.notes, inputs)
-    s = _situation(gathered, resolved, model, found, handed)
+    model, scalars = with_one_dimension(for_release(model, resolved.minor))
+    _contradictions(gathered, model, resolved.minor)
+    s = _situation(gathered, resolved, model, found, handed)._replace(scalars=scalars)
     questions = (*handed.questions, *_questions(s, gathered, resolved, found, handed))
     notes = (*model.notes, *found.notes, *handed.notes)
     return Prepared(resolved.release, answers, model, s, questions, notes, inputs)

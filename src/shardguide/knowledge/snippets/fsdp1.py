@@ -151,7 +151,8 @@ def _wrap(spec: TrainingSpec, release: tuple[int, int], imports: Imports) -> lis
     if any(fields):
         fields.append("cast_forward_inputs=True" if spec.mp_cast_inputs else "")  # fully_shard's default, not FSDP1's
         imports.name(fsdp, "MixedPrecision")
-        arguments.append(f"mixed_precision={call('MixedPrecision', *fields)}")
+        body.append(f"mixed_precision = {call('MixedPrecision', *fields)}")
+        arguments.append("mixed_precision=mixed_precision")
     if spec.offload:
         imports.name(fsdp, "CPUOffload")
         arguments.append("cpu_offload=CPUOffload(offload_params=True)")
@@ -162,13 +163,9 @@ def _wrap(spec: TrainingSpec, release: tuple[int, int], imports: Imports) -> lis
     arguments += ["device_id=device", "use_orig_params=True  # the optimizer sees the model's own parameters"]
     if _meta(spec):
         imports.module("torch.distributed as dist")
-        body += [
-            "def allocate(module):",
-            "    module.to_empty(device=device, recurse=False)",
-            "",
-        ]
         arguments.append("sync_module_states=True  # rank 0's parameters and buffers, to every rank")
-        arguments.append("param_init_fn=allocate if dist.get_rank() else None")
+        allocate = "(lambda module: module.to_empty(device=device, recurse=False))"
+        arguments.append(f"param_init_fn={allocate} if dist.get_rank() else None")
     body += ["model = FullyShardedDataParallel(", "    model,"]
     for argument in arguments:
         text, mark, comment = argument.partition("  # ")

@@ -178,7 +178,6 @@ def _shard(spec: TrainingSpec, release: tuple[int, int], imports: Imports) -> li
     body += _policy_lines(spec, release, imports)
     if spec.activation_checkpointing:
         body += _checkpoint(numbered, imports)
-    tied = {name.rsplit(".", 1)[0] for names in spec.tied for name in names}
     for unit in others:
         if unit.role == "embedding":
             body += _single(spec, unit, release)
@@ -195,10 +194,9 @@ def _shard(spec: TrainingSpec, release: tuple[int, int], imports: Imports) -> li
             "for block in blocks(model):",
             f"    {_fully_shard(spec, 'block', 'block')}",
         ]
-    if tied:
-        body.append(
-            f"# {' and '.join(pattern(name) for name in sorted(tied))} share a weight: one group holds both, here or above."
-        )
+    for names in spec.tied:
+        body.append("# One tensor under several names; one group, here or above, must hold all of them:")
+        body += [f"#   {pattern(name)}" for name in names]
     body.append(_fully_shard(spec, "model", "root"))
     lines += [f"    {line}" for line in body] + ["    return model"]
     return lines if spec.units else [*loop.blocks_placeholder(), *lines]

@@ -105,15 +105,16 @@ def blocks_placeholder() -> list[str]:
 
 def load_batches(spec: TrainingSpec) -> list[str]:
     """``load_batches()`` and ``compute_loss()``: the user's data, and what the model makes of a batch."""
-    what = "the batches"
-    if spec.accumulation > 1:
-        what = f"lists of {spec.accumulation} micro-batches"
-    keys = ", with labels" if has_loss(spec) else ""
+    what = "Batches" if spec.accumulation == 1 else f"Lists of {spec.accumulation} micro-batches"
+    keys = ', with "labels"' if has_loss(spec) else ""
     lines = [
         "def load_batches(index, count, device):",
-        f'    """Yours: {what} of data-parallel rank ``index`` of ``count``, as dictionaries of tensors on ``device``{keys}.',
+        f'    """Yours: {what.lower()} for data-parallel rank ``index`` of ``count``.',
         "",
-        "    Every rank needs the same number of them: one that stops early leaves the others waiting in a collective.",
+        f"    {what} are dictionaries of tensors on ``device``{keys}."
+        if spec.accumulation == 1
+        else f"    Each is a dictionary of tensors on ``device``{keys}.",
+        "    Every rank needs the same number: one that stops early leaves the others waiting in a collective.",
         '    """',
         _todo("load_batches"),
         "",
@@ -146,13 +147,22 @@ def build_optimizer(spec: TrainingSpec, imports: Imports, *, per_mesh: bool = Fa
     if spec.optimizer == "muon":
         containers = [pattern(repeat.container) for repeat in repeats(spec.units)[0]]
         quoted = ", ".join(f'"{container}."' for container in containers)
-        hidden = f" and name.startswith({quoted if len(containers) == 1 else f'({quoted})'})" if containers else ""
+        prefixes = quoted if len(containers) == 1 else f"({quoted})"
+        choose = [
+            "    for name, parameter in model.named_parameters():",
+            f"        hidden = name.startswith({prefixes})",
+            "        (matrices if hidden and parameter.ndim == 2 else others).append(parameter)",
+        ]
+        if not containers:
+            choose = [
+                "    for parameter in model.parameters():",
+                "        (matrices if parameter.ndim == 2 else others).append(parameter)",
+            ]
         return [
             *lines,
-            '    """Muon for the matrices of the layers, AdamW for embeddings, head, norms and everything that is no matrix."""',
+            '    """Muon for the matrices of the layers, AdamW for the rest: embeddings, head, norms, whatever is no matrix."""',
             "    matrices, others = [], []",
-            "    for name, parameter in model.named_parameters():",
-            f"        (matrices if parameter.ndim == 2{hidden} else others).append(parameter)",
+            *choose,
             "    return [torch.optim.Muon(matrices, lr=LEARNING_RATE), torch.optim.AdamW(others, lr=LEARNING_RATE)]",
         ]
     if per_mesh:
@@ -198,7 +208,10 @@ def train_step(spec: TrainingSpec, step: Step, imports: Imports) -> list[str]:
     inner.append(f"{indent}loss = compute_loss(model, batch){share}")
     inner.append("scaler.scale(loss).backward()" if scaler else "loss.backward()")
     if micro:
-        body = ["total = 0.0", "for i, batch in enumerate(micro_batches):"]
+        counted = (
+            "for i, batch in enumerate(micro_batches):" if spec.accumulation_no_sync else "for batch in micro_batches:"
+        )
+        body = ["total = 0.0", counted]
         last = "i + 1 == len(micro_batches)"
         if not spec.accumulation_no_sync:
             body += [f"    {line}" for line in inner]

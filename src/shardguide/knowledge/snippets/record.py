@@ -51,7 +51,7 @@ def verified(kind: str, forms: Iterable[str], release: str) -> Verified:
     if together:
         run = record["runs"][together.bit_length() - 1]
         return Verified(True, api, f"{run['torch']}, {_processes(run['world'])}, Gloo, CPU")
-    if all(a & b for i, a in enumerate(masks) for b in masks[i + 1 :]):
+    if all(masks) and all(a & b for i, a in enumerate(masks) for b in masks[i + 1 :]):
         run = record["runs"][masks[0].bit_length() - 1]
         return Verified(
             True, api, f"{run['torch']}, Gloo, CPU: each of its parts with each other one, not all of them in one run"

@@ -12,7 +12,7 @@ from ..numbers import Layout, States, heaviest, known_bytes, states
 from ..request import PlanRequest
 from ..situation import Situation
 from . import code, communication, fsdp1, ledger, memory, mesh, precision, running, sharding
-from .measuring import facts, peak_of, reconsider
+from .measuring import facts, of_another_run, peak_of
 
 APPROVE = "Is this the configuration to use in production? Nothing is used before you confirm it."
 
@@ -30,11 +30,17 @@ def _optimizer_check(part: dict[str, Any]) -> list[Check]:
     return [Check("optimizer", "passed", found["reason"])]
 
 
-def _refusal_check(part: dict[str, Any]) -> list[Check]:
+def _refusal_check(s: Situation, part: dict[str, Any]) -> list[Check]:
     """The errors that fully_shard is known to raise for this model as planned."""
     if "refusals" not in part:
         return []
-    found = part["refusals"]
+    found = list(part["refusals"])
+    if s.scalars:
+        error = f"ValueError: fully_shard doesn't support scalar parameters. Change {s.scalars[0]} to a 1D tensor with numel equal to 1."
+        why = f"{len(s.scalars)} parameters have no dimension; they count as one element here."
+        found.append(
+            {"error": error, "when": "fully_shard", "why": why, "source": "torch.distributed.fsdp.fully_shard"}
+        )
     if not found:
         return [
             Check(
@@ -47,24 +53,25 @@ def _refusal_check(part: dict[str, Any]) -> list[Check]:
     return [Check("fully_shard", "failed", f"{words}{f' (and {len(found) - 3} more)' if len(found) > 3 else ''}")]
 
 
-def _hardware_check(s: Situation, decisions: list[Decision]) -> Check:
-    """Nothing in the plan contradicts the stated hardware: the mesh covers every rank once, the dtype is native."""
-    by_id = {decision.id: decision.choice for decision in decisions}
+def _hardware_check(s: Situation, layout: Layout, policy: precision.Policy) -> Check:
+    """Nothing in the plan contradicts the stated hardware: every rank has its place, dtype and backend exist on the device."""
     problems = []
-    if s.bf16 is False and "bfloat16" in by_id["mixed_precision"] and s.device != "cpu":
-        problems.append("bfloat16 is not native on this device")
-    if s.device == "xpu" and "nccl" in by_id["backend"]:
-        problems.append("NCCL does not serve XPU")
-    if s.has_fsdp2() is False and "fully_shard" in by_id["wrapping"]:
-        problems.append("this release has no fully_shard")
+    if layout.replicate * layout.shard * layout.tp != s.world:
+        problems.append(f"the mesh has {layout.replicate * layout.shard * layout.tp} places for {s.world} ranks")
+    if s.nodes and layout.tp > 1 and s.per_node % layout.tp:
+        problems.append(f"tensor-parallel groups of {layout.tp} cross nodes of {s.per_node} GPUs")
+    if policy.param == "bfloat16" and s.bf16 is False and s.device != "cpu":
+        problems.append(f"{s.gpu} has no native bfloat16")
+    if s.device == "xpu" and not s.at_least(2, 6):
+        problems.append("this release has no XCCL backend for XPU")
     if problems:
         return Check("consistency", "failed", "; ".join(problems) + ".")
-    known = s.world and s.nodes and (s.memory or s.device == "cpu")
-    words = (
-        f"{s.world} ranks = mesh of the plan; dtype, backend and release agree with {s.gpu or 'the stated hardware'}."
-    )
+    if not (s.world and s.nodes and (s.memory or s.device == "cpu")):
+        return Check("consistency", "unknown", "Not all of the hardware is known yet.")
     return Check(
-        "consistency", "passed" if known else "unknown", words if known else "Not all of the hardware is known yet."
+        "consistency",
+        "passed",
+        f"The mesh places all {s.world} ranks; dtype, backend and release agree with {s.gpu or 'what was said'}.",
     )
 
 
@@ -97,12 +104,16 @@ def _how(s: Situation, layout: Layout, groups: tuple[Group, ...], policy: precis
 
 
 def _decide(s: Situation, prepared: prepare.Prepared, also: tuple[str, ...]) -> Guidance:
-    decision, layout = sharding.decide(s)
     policy = precision.policy(s)
     peak = peak_of(s)
+    notes: list[str] = []
     if peak is not None:
-        whole = sum(group.unsharded_bytes or 0 for group in ledger.build(s, layout, policy, False)[2])
-        decision, layout = reconsider(s, decision, layout, peak, whole)
+        held = sharding.choose(s)[0].states.total
+        other = of_another_run(s, peak, 0 if s.offload == "yes" else held)
+        if other:
+            notes.append(f"The measurement is not used, since it is of another run: {other}.")
+            peak = None
+    decision, layout = sharding.decide(s, peak)
     offload = memory.offloads(s, layout, states(s, layout))
     part, runs, groups = ledger.build(s, layout, policy, offload, also)
     need = States(*known_bytes(heaviest(runs))) if runs else states(s, layout)
@@ -115,11 +126,12 @@ def _decide(s: Situation, prepared: prepare.Prepared, also: tuple[str, ...]) -> 
         running.backend(s, offload),
         running.launch(s, layout),
     ]
+    moments = memory.moments(s, layout, heaviest(runs), groups, offload) if runs else ()
     checks = [
-        memory.check(s, layout, need, offload),
-        _hardware_check(s, decisions),
+        memory.check(s, layout, need, offload, moments, memory.on_one_node(s, runs)),
+        _hardware_check(s, layout, policy),
         *_optimizer_check(part),
-        *_refusal_check(part),
+        *_refusal_check(s, part),
     ]
     rendered = code.render(s, layout, policy, offload, checkpointing.choice.startswith("checkpoint_wrapper"), also)
     next_: tuple[Next, ...] = ()
@@ -128,7 +140,7 @@ def _decide(s: Situation, prepared: prepare.Prepared, also: tuple[str, ...]) -> 
         next_ = (Next("plan", {"measured": "FILE"}, why),)
     return prepare.finish(
         "plan",
-        prepared,
+        prepared._replace(notes=(*prepared.notes, *notes)),
         APPROVE,
         decisions=decisions,
         checks=checks,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from shardguide.accounting import Group
 from shardguide.guidance.record import Alternative, Decision
+from shardguide.knowledge import releases
 
-from ..numbers import Layout, gib
+from ..numbers import Layout, gib, padding, percent
 from ..situation import Situation
 
 
@@ -39,6 +40,9 @@ def wrapping(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decisio
     names = " and ".join(sorted({unit.module_class or "each repeated layer" for unit in blocks}))
     extra = "".join(f", {' + '.join(unit.modules)}" for unit in others)
     largest = max((group.unsharded_bytes or 0 for group in groups), default=0)
+    root = (
+        "then the root" if any(not group.modules for group in groups) else "then the root, which holds none of its own"
+    )
     reasons = [
         "One communication group a call: a module's parameters that no earlier call took are gathered together, so the calls go "
         "bottom-up and the root comes last.",
@@ -66,9 +70,12 @@ def wrapping(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decisio
             "norm and head are used last in forward and first in backward."
         )
         sources.append("fsdp2.list_of_modules")
+    more, claims = _around(s, layout)
+    reasons += more
+    sources += claims
     return Decision(
         "wrapping",
-        f"{len(groups)} communication groups: {len(blocks)} × {names}{extra}, then the root",
+        f"{len(groups)} communication groups: {len(blocks)} × {names}{extra}, {root}",
         tuple(reasons),
         (
             Alternative(
@@ -78,6 +85,36 @@ def wrapping(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decisio
         ),
         tuple(sources),
     )
+
+
+def _around(s: Situation, layout: Layout) -> tuple[list[str], list[str]]:
+    """What belongs to the calls: where fully_shard is imported from, initialisation, frozen parameters, uneven rows."""
+    reasons = [
+        "Build the model on the meta device, shard it, allocate it with to_empty, then initialise or load parameters and buffers."
+    ]
+    sources = ["practice.meta_after_sharding", "meta.reset"]
+    path = releases.fsdp2_path(s.release.version) if s.release.version else ""
+    if path and not s.at_least(2, 6):
+        reasons.append(
+            f"In this release fully_shard is imported from {path}; torch.distributed.fsdp has it from 2.6 on."
+        )
+    elif path:
+        reasons.append(f"fully_shard is imported from {path}.")
+        sources.append("fsdp2.import_path")
+    if any(not one.requires_grad for one in s.model.parameters):
+        reasons.append(
+            "Frozen and trainable parameters may share a group"
+            + ("." if s.at_least(2, 8) else ", of one dtype in releases before 2.8.")
+            + " Frozen ones hold no gradient and no optimizer state."
+        )
+        sources += ["practice.frozen_fsdp2", "fsdp2.uniform_dtype"]
+    share = padding(s, layout)
+    if share:
+        reasons.append(
+            f"Rows that {layout.shard} ranks do not divide are padded: {percent(share)} of what the ranks store, counted in the accounting."
+        )
+        sources.append("fsdp2.padding")
+    return reasons, sources
 
 
 def reshard(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision:
@@ -90,8 +127,10 @@ def reshard(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision
     keep = Alternative(
         "False", f"Every rank would hold {held} from forward to backward, to save one all-gather a group."
     )
+    divisors = [size for size in range(2, layout.shard) if layout.shard % size == 0]
+    size = s.dp_per_node if s.dp_per_node in divisors else next(iter(divisors), 0)
     number = Alternative(
-        f"an int, e.g. {s.dp_per_node}",
+        f"an int, e.g. {size}",
         "Parameters are resharded to a smaller group after forward, so that backward gathers over fewer ranks; every call with an "
         "int builds a process group of its own.",
     )
@@ -100,7 +139,10 @@ def reshard(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision
             "reshard_after_forward",
             "False for every group",
             (f"That is what gradient-and-optimizer sharding is: {held} stays from forward to backward.",),
-            (Alternative("True", "Frees them after forward and gathers them again: full sharding."), number),
+            (
+                Alternative("True", "Frees them after forward and gathers them again: full sharding."),
+                *((number,) if size and not layout.placements else ()),
+            ),
             tuple(sources),
         )
     head = any(unit.role == "head" for unit in s.model.units)
@@ -121,7 +163,7 @@ def reshard(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision
         choice += "; False for the norm and head, used last in forward and first in backward"
         sources.append("practice.last_layers")
     alternatives = [keep]
-    if layout.replicate == 1 and s.nodes > 1 and layout.tp == 1:
+    if layout.replicate == 1 and s.nodes > 1 and layout.tp == 1 and size and not layout.placements:
         alternatives.append(number)
         sources += ["fsdp2.reshard.int", "fsdp2.reshard.int_mesh"]
     return Decision("reshard_after_forward", choice, tuple(reasons), tuple(alternatives), tuple(sources))

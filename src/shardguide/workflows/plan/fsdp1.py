@@ -15,7 +15,11 @@ def mesh(s: Situation, layout: Layout) -> Decision:
     """Groups of ranks: FSDP1 makes them by itself, or takes a mesh from 2.2 on."""
     if layout.replicate == 1:
         reasons = ("FullyShardedDataParallel shards over the default process group, which is all ranks.",)
-        return Decision("mesh", f"the default process group ({layout.shard} ranks)", reasons, (), ("fsdp1.full_shard",))
+        other = Alternative("groups of a node", "That is HYBRID_SHARD; see the decision on sharding.")
+        return Decision(
+            "mesh", f"the default process group ({layout.shard} ranks)", reasons, (other,), ("fsdp1.full_shard",)
+        )
+    other = Alternative("the default process group", "That is FULL_SHARD over all ranks; see the decision on sharding.")
     reasons = (
         "HYBRID_SHARD without a group or mesh makes the groups within a node and across nodes by itself; a group of another size "
         "than a node needs a pair of process groups"
@@ -23,7 +27,7 @@ def mesh(s: Situation, layout: Layout) -> Decision:
     )
     node = layout.shard == s.dp_per_node
     choice = "node groups, made by HYBRID_SHARD" if node else f"groups of {layout.shard} ranks, given as process_group"
-    return Decision("mesh", choice, reasons, (), ("fsdp1.hybrid_shard", "fsdp1.hybrid.groups"))
+    return Decision("mesh", choice, reasons, (other,), ("fsdp1.hybrid_shard", "fsdp1.hybrid.groups"))
 
 
 def reshard(layout: Layout) -> Decision:
@@ -49,10 +53,10 @@ def wrapping(s: Situation) -> Decision:
     )
     return Decision(
         "wrapping",
-        f"auto_wrap_policy=ModuleWrapPolicy({{{names}}}): {len(blocks) or 'its'} units and the root",
+        f"auto_wrap_policy=transformer_auto_wrap_policy for {names}: {len(blocks) or 'its'} units and the root",
         reasons,
         (Alternative("no auto_wrap_policy", "One flat parameter for everything: the whole model unsharded at once."),),
-        ("fsdp1.auto_wrap", "fsdp1.module_wrap_policy", "fsdp1.size_wrap_policy", "fsdp1.shared_params"),
+        ("fsdp1.auto_wrap", "fsdp1.size_wrap_policy", "fsdp1.shared_params"),
         open=not blocks,
     )
 

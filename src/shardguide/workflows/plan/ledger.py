@@ -17,6 +17,7 @@ from shardguide.accounting import (
     take,
     transients,
 )
+from shardguide.guidance.record import Fact
 from shardguide.guidance.serialise import plain
 
 from ..numbers import Layout, request
@@ -47,7 +48,9 @@ def build(
     kinds = take(asked)
     fsdp1 = layout.strategy != "none" and not s.has_fsdp2()
     runs = flat_per_rank(asked) if fsdp1 else per_rank(asked, kinds)
-    made = () if fsdp1 else groups(asked, kinds)
+    # Without known layers the wrapping is the user's own, and a list with one root group would be of what is not planned.
+    wrapped = any(unit.role == "block" for unit in s.model.units) or layout.strategy == "none"
+    made = groups(asked, kinds) if wrapped and not fsdp1 else ()
     part["per_rank"] = plain(runs)
     part["groups"] = plain(made)
     if "fsdp1" in also and layout.strategy != "none" and not fsdp1:
@@ -56,7 +59,7 @@ def build(
         part["per_rank_shard0"] = plain(
             per_rank(request(s, layout._replace(placements=()), (policy.param, policy.reduce), offload))
         )
-    part["transients"] = [] if fsdp1 else plain(transients(asked, kinds))  # they are those of fully_shard
+    part["transients"] = plain(_transients(s, layout, transients(asked, kinds), made)) if wrapped and not fsdp1 else []
     if layout.strategy != "none" and not fsdp1:
         part["refusals"] = plain(refusals(asked, kinds))
     if s.optimizer:
@@ -64,3 +67,19 @@ def build(
         part["optimizer_support"] = plain(found)
     part["formulas"] = FORMULAS
     return part, runs, made
+
+
+def _transients(s: Situation, layout: Layout, facts: tuple[Fact, ...], made: tuple[Group, ...]) -> list[Fact]:
+    """The accounting's facts, made those of the plan's own code: the head is kept after forward, DDP's gradients are views."""
+    kept = [fact for fact in facts if fact.id != "transient.ddp_buckets"]
+    head = next((unit for unit in s.model.units if unit.role == "head"), None)
+    for group in made:
+        if (
+            head is not None
+            and group.modules == head.modules
+            and layout.strategy in ("full", "hybrid")
+            and group.unsharded_bytes
+        ):
+            formula = "the head's unsharded parameters, from forward to backward: its reshard_after_forward is False"
+            kept.append(Fact("transient.head_kept", group.unsharded_bytes, "bytes", formula))
+    return kept

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardguide.guidance.record import Decision, Fact
+from shardguide.guidance.record import Fact
 
 from ..numbers import Layout, gib
 from ..situation import Situation
-from .memory import Peak
+from .memory import SHORT, Peak
 
 if TYPE_CHECKING:
     from shardguide.readers.measured import Measured
@@ -26,35 +26,57 @@ def peak_of(s: Situation) -> Peak | None:
             if entry.peak_allocated is None:
                 continue
             rank = entry.rank if entry.rank is not None else 0
-            found = Peak(entry.peak_allocated, entry.total_memory or 0, rank, entry.ooms or 0, entry.where)
+            found = Peak(
+                entry.peak_allocated,
+                entry.total_memory or 0,
+                rank,
+                entry.ooms or 0,
+                entry.alloc_retries or 0,
+                entry.where,
+            )
             if best is None or (found.ooms, found.peak) > (best.ooms, best.peak):
                 best = found
     return best
 
 
-def reconsider(
-    s: Situation, decision: Decision, layout: Layout, peak: Peak | None, whole: int
-) -> tuple[Decision, Layout]:
-    """Full sharding to gradient-and-optimizer sharding, where the measured headroom exceeds what it keeps (``whole`` bytes).
+def of_another_run(s: Situation, peak: Peak, held: int) -> str:
+    """Why a measurement cannot be of this plan; "" if nothing says so. ``held`` is what the plan's heaviest rank holds."""
+    ranks = {entry.rank for measured in s.measured for entry in measured.memory if entry.rank is not None}
+    if s.world and ranks and max(ranks) >= s.world:
+        return f"{peak.where} has rank {max(ranks)}, and this plan has {s.world} ranks"
+    if peak.peak < held and not peak.ooms:
+        return f"{peak.where} has a peak of {gib(peak.peak)}, and this plan's shards alone are {gib(held)}"
+    return ""
 
-    Only for a strategy that was left to Shardguide, and only from a measurement without out-of-memory errors.
+
+def change(s: Situation, layout: Layout, held: int, peak: Peak | None, whole: int, full: int) -> tuple[str, str]:
+    """(strategy, why) where the measurement changes the strategy that was left to Shardguide, else ("", why not).
+
+    ``held`` are the bytes of the chosen layout's heaviest rank, ``full`` those under full sharding, ``whole`` the unsharded
+    parameters that grad_op keeps from forward to backward.
     """
     total = (peak.total or (s.memory.bound if s.memory else 0)) if peak else 0
-    if peak is None or peak.ooms or not total or not whole or s.strategy != "auto" or layout.strategy != "full":
-        return decision, layout
-    left = total - peak.peak
-    if left < whole + MARGIN * total:
-        words = (
-            f"Your measurement leaves {gib(left)} ({peak.words(s)}); keeping the parameters unsharded after forward would take "
-            f"{gib(whole)} more, so full sharding stays."
+    if peak is None or not total or s.strategy != "auto":
+        return "", ""
+    short = bool(peak.ooms or peak.retries) or peak.share(s) > SHORT
+    if short and layout.strategy in ("hybrid", "none") and full < held:
+        return "full", (
+            f"Changed by your measurement: {peak.words(s)} is short, and full sharding spares {gib(held - full)} of states on each "
+            "rank. Measure again."
         )
-        return decision._replace(because=(*decision.because, words)), layout
-    words = (
+    if layout.strategy != "full" or not whole:
+        return "", ""
+    left = total - peak.peak
+    if short or left < whole + MARGIN * total:
+        room = f"leaves {gib(left)}" if left > 0 else "leaves nothing"
+        return "", (
+            f"Your measurement ({peak.words(s)}) {room}; keeping the parameters unsharded after forward would take {gib(whole)} "
+            "more, so full sharding stays. (If it was measured with grad_op already, say --strategy grad_op.)"
+        )
+    return "grad_op", (
         f"Changed by your measurement: {peak.words(s)} leaves {gib(left)}, more than the {gib(whole)} of unsharded parameters that "
         "grad_op keeps from forward to backward; one all-gather a group is saved. Measure again."
     )
-    choice = f"grad_op: gradients and optimizer state at all times, parameters between steps over all {layout.shard} data-parallel ranks"
-    return decision._replace(choice=choice, because=(words, *decision.because)), layout._replace(strategy="grad_op")
 
 
 def facts(measured: tuple[Measured, ...]) -> tuple[Fact, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from shardguide.accounting import Group, RankRun
 from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Alternative, Check, Decision
 
 from ..numbers import Layout, States, gib, percent
 from ..situation import Situation
 
-# A measured peak above this share of the GPU's memory is called short, one below half of it roomy; Shardguide's own lines.
-SHORT, ROOMY = 0.92, 0.5
+# A measured peak above this share of the GPU's memory is called short; Shardguide's own line.
+SHORT = 0.92
 
 
 class Peak(NamedTuple):
@@ -19,6 +20,7 @@ class Peak(NamedTuple):
     total: int  # bytes of that GPU, 0 if the measurement does not say
     rank: int
     ooms: int
+    retries: int  # allocations that succeeded only after the cache was flushed
     where: str  # file and line
 
     def share(self, s: Situation) -> float:
@@ -50,20 +52,35 @@ def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -
         "It moves parameters, gradients and optimizer state to the host: each step copies the shards to the GPU and the gradients "
         "back, and the optimizer runs on the CPU."
     )
-    yes = Alternative("CPUOffloadPolicy()", costs)
+    yes = Alternative("CPUOffloadPolicy()" if s.has_fsdp2() else "CPUOffload(offload_params=True)", costs)
     if layout.strategy == "none":
         why = "CPU offload is a policy of fully_shard; nothing is sharded here."
         return Decision("cpu_offload", "no", (why,), (), ("offload2.what", "offload1.what", "offload1.default"))
     if s.device == "cpu":
-        return Decision("cpu_offload", "no", ("The device is the CPU already.",), (), tuple(sources))
+        return Decision(
+            "cpu_offload",
+            "no",
+            ("The device is the CPU already: the shards lie in host memory.",),
+            (yes,),
+            tuple(sources),
+        )
+    if (
+        need.complete
+        and not offloads(s, layout, need)
+        and s.offload != "no"
+        and s.memory
+        and need.total > s.memory.bound
+    ):
+        why = f"This plan cannot fit as asked for ({gib(need.total)} on the largest rank, of {s.memory.text}); see the decision on sharding."
+        return Decision("cpu_offload", "no", (why,), (yes,), tuple(sources))
     if offloads(s, layout, need):
         pin = "pinned host memory cannot be paged or used by others; pin_memory=False where the host is short of it"
         reasons = [
             "You asked for it." if s.offload == "yes" else
             f"The states alone exceed the GPU: {gib(need.total)} on the largest rank, of {s.memory.text if s.memory else '?'}.",
             costs,
-            "The process group must serve CPU tensors too, for gradient clipping and the optimizer: cpu:gloo beside the GPU's backend.",
-            f"The host of one node has to hold {gib(need.total * s.per_node)} of shards ({s.per_node} ranks); {pin}.",
+            "The process group must serve CPU tensors too, for gradient clipping: cpu:gloo beside the GPU's backend.",
+            f"The host of one node has to hold the shards of its {s.per_node} ranks (check memory); {pin}.",
         ]  # fmt: skip
         sources += [
             "offload2.transfers",
@@ -75,7 +92,7 @@ def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -
         ]
         return Decision(
             "cpu_offload",
-            "CPUOffloadPolicy(pin_memory=True)",
+            "CPUOffloadPolicy(pin_memory=True)" if s.has_fsdp2() else "CPUOffload(offload_params=True)",
             tuple(reasons),
             (Alternative("no", "More GPUs, or a smaller optimizer state, would spare the copies."),),
             tuple(sources),
@@ -133,34 +150,90 @@ def activation_checkpointing(s: Situation, layout: Layout, peak: Peak | None) ->
     )
 
 
-def check(s: Situation, layout: Layout, need: States, offload: bool) -> Check:
-    """Check ``memory``: the exact shard bytes against the stated memory. It can fail; that all fits is never claimed."""
+def check(
+    s: Situation, layout: Layout, need: States, offload: bool, moments: tuple[tuple[str, int], ...] = (), node: int = 0
+) -> Check:
+    """Check ``memory``: exact bytes against the stated memory. It can fail; that all fits is never claimed.
+
+    ``moments`` are further lower bounds of a GPU's memory within a step (words, bytes); ``node`` the bytes that the ranks of
+    one node hold together, where that is known exactly.
+    """
     least = "" if need.complete else "at least "
-    if offload:
-        return _check_host(s, need, least)
-    if s.memory is None:
-        return Check("memory", "unknown", "The memory of a GPU is not known.")
     if not need.total:
         return Check("memory", "unknown", "The bytes cannot be worked out before the parameter dtype is known.")
+    if offload or s.device == "cpu":
+        return _check_host(s, need, least, node or need.total * s.per_node, moments if offload else ())
+    if s.memory is None:
+        return Check("memory", "unknown", "The memory of a GPU is not known.")
     words = f"parameter, gradient and optimizer shards of the largest rank are {least}{need.total:,} bytes ({gib(need.total)})"
     if need.total > s.memory.bound:
         return Check("memory", "failed", f"Cannot fit: {words}, of {s.memory.text}.")
+    for what, size in moments:
+        if size > s.memory.bound:
+            return Check(
+                "memory", "failed", f"Cannot fit: {what} are {size:,} bytes ({gib(size)}), of {s.memory.text}."
+            )
     if not need.complete:
         return Check("memory", "unknown", f"Not ruled out, but not all of it is known: {words}, of {s.memory.text}.")
+    top = "".join(
+        f" At another moment {what} are {size:,} bytes ({gib(size)})." for what, size in moments if size > need.total
+    )
     return Check(
-        "memory", "passed", f"Not ruled out: {words}, of {s.memory.text}. Activations and buffers come on top; measure."
+        "memory", "passed", f"Not ruled out: {words}, of {s.memory.text}.{top} Activations come on top; measure."
     )
 
 
-def _check_host(s: Situation, need: States, least: str) -> Check:
-    node = need.total * s.per_node
-    gpu = "" if s.memory is None or need.total <= s.memory.bound else f"They cannot fit on the GPU ({s.memory.text}). "
-    words = f"{gpu}With CPU offload one node's host holds {least}{node:,} bytes ({gib(node)}) of shards"
+def moments(
+    s: Situation, layout: Layout, run: RankRun, groups: tuple[Group, ...], offload: bool
+) -> tuple[tuple[str, int], ...]:
+    """What a rank holds at once within a step, from the second on, beside the optimizer's step itself.
+
+    Read in PyTorch 2.13: reshard_after_forward=False keeps every group's parameters from forward to backward
+    (FSDPParamGroup.reshard), and foreach_reduce fills its input before the group's unsharded gradients are let go.
+    """
+    kept = 0 if offload else (run.parameter_bytes or 0) + (run.optimizer_bytes or 0)
+    shards = "" if offload else "parameter and optimizer shards and "
+    out = []
+    if layout.strategy == "grad_op":
+        whole = sum(group.unsharded_bytes or 0 for group in groups)
+        out.append((f"{shards}all unsharded parameters at the end of forward", kept + whole))
+    if groups and layout.strategy != "none":
+        largest = max(groups, key=lambda group: group.reduce_scatter_bytes or 0)
+        if largest.reduce_scatter_bytes and layout.shard > 1:
+            what = f"{shards}the reduce-scatter's input of the largest group ({largest.name})"
+            out.append((what, kept + largest.reduce_scatter_bytes))
+    return tuple(out)
+
+
+def on_one_node(s: Situation, runs: tuple[RankRun, ...]) -> int:
+    """Bytes of states that the ranks of the first node hold together; 0 if a part is not known."""
+    total = 0
+    for run in runs:
+        ranks = max(0, min(run.last_rank, s.per_node - 1) - run.first_rank + 1)
+        parts = (run.parameter_bytes, run.gradient_bytes, run.optimizer_bytes)
+        if ranks and None in parts:
+            return 0
+        total += ranks * sum(part or 0 for part in parts)
+    return total
+
+
+def _check_host(s: Situation, need: States, least: str, node: int, moments: tuple[tuple[str, int], ...]) -> Check:
+    cpu = s.device == "cpu"
+    gpu = (
+        ""
+        if cpu or s.memory is None or need.total <= s.memory.bound
+        else f"They cannot fit on the GPU ({s.memory.text}). "
+    )
+    lead = "The ranks of one node hold" if cpu else f"{gpu}With CPU offload one node's host holds"
+    words = f"{lead} {least}{node:,} bytes ({gib(node)}) of shards"
+    for what, size in moments:
+        if s.memory is not None and size > s.memory.bound:
+            return Check(
+                "memory", "failed", f"Cannot fit: {what} are {size:,} bytes ({gib(size)}), of {s.memory.text}."
+            )
     if s.host_memory is None:
-        if gpu:
-            return Check("memory", "failed", f"{words}; its memory was not stated (--host-memory).")
-        return Check("memory", "unknown", f"{words}; its memory was not stated (--host-memory).")
+        return Check("memory", "failed" if gpu else "unknown", f"{words}; its memory was not stated (--host-memory).")
     if node > s.host_memory.bound:
-        return Check("memory", "failed", f"Cannot fit: {words}, of {s.host_memory.text}.")
+        return Check("memory", "failed", f"Cannot fit: {words[:1].lower()}{words[1:]}, of {s.host_memory.text}.")
     result = "passed" if need.complete else "unknown"
-    return Check("memory", result, f"Not ruled out: {words}, of {s.host_memory.text}; measure.")
+    return Check("memory", result, f"Not ruled out: {words[:1].lower()}{words[1:]}, of {s.host_memory.text}; measure.")

@@ -75,7 +75,8 @@ def decide(s: Situation, layout: Layout) -> Decision:
             reasons.append("DDP all-reduces gradients over the default process group.")
         else:
             reasons.append("One rank has nobody to communicate with.")
-        return Decision("mesh", choice, tuple(reasons), (), ("ddp.replica",))
+        mesh = Alternative("a DeviceMesh", "It is for fully_shard and tensor parallelism; nothing is sharded here.")
+        return Decision("mesh", choice, tuple(reasons), (mesh,), ("ddp.replica",))
     if layout.replicate > 1:
         reasons.append("fully_shard replicates over the first dimension of a 2-D mesh and shards over the second.")
         reasons.append("The dimensions carry names: fully_shard refuses a 2-D mesh without them.")
@@ -88,6 +89,9 @@ def decide(s: Situation, layout: Layout) -> Decision:
         alternatives.append(
             Alternative(f"1-D: (shard={s.dp})", "That is full sharding over all ranks; see the decision on sharding.")
         )
+    elif layout.tp > 1:
+        reasons.append("fully_shard gets the mesh's shard dimension: one group of ranks for each tensor-parallel rank.")
+        sources.append("mesh.what")
     else:
         reasons.append(
             "A 1-D mesh over all data-parallel ranks is what fully_shard makes by itself; stating it gives it a name."
@@ -104,7 +108,24 @@ def decide(s: Situation, layout: Layout) -> Decision:
         reasons.append(
             f"Tensor parallelism takes the innermost dimension: its {layout.tp} ranks are neighbours on one node."
         )
+        if s.model.parameters:
+            split = survey(s, layout)
+            pairs = zip(split.kinds, split.counts, strict=True)
+            part = sum(count * prod(kind.shape) for kind, count in pairs if kind.tp_dim >= 0)
+            reasons.append(
+                f"The tensor-parallel plan splits {percent(part / s.model.size)} of the parameters; the rest is whole on each of its ranks."
+            )
         sources.append("tp.before_fsdp")
+    if not alternatives and s.dp > 1 and s.nodes <= 1 and layout.tp == 1:
+        alternatives.append(
+            Alternative(
+                "2-D", "Two groups on one node would each hold a whole copy; there is no slower network to spare."
+            )
+        )
+    if layout.tp > 1:
+        alternatives.append(
+            Alternative(f"1-D: (shard={s.world})", "Without tensor parallelism: every rank takes sequences of its own.")
+        )
     if layout.placements:
         before, after = padding(s, plain), padding(s, layout)
         choice += f"; shard_placement_fn for {_placed(s, layout)}"

@@ -22,7 +22,7 @@ def backend(s: Situation, offload: bool) -> Decision:
     choice = backend_string(s, offload)
     reasons, sources, alternatives = [], [], []
     if name == "nccl":
-        who = "On ROCm the backend of that name is RCCL. " if s.device == "rocm" else ""
+        who = "On ROCm builds the backend keeps that name. " if s.device == "rocm" else ""
         reasons.append(f"{who}NCCL is the backend for CUDA tensors; every collective of FSDP runs on it.")
         sources += ["backend.nccl_fastest", "backend.nccl_exclusive"]
         alternatives.append(Alternative("gloo", "A slower fallback for GPU tensors, and the backend for CPU tensors."))
@@ -33,7 +33,7 @@ def backend(s: Situation, offload: bool) -> Decision:
             reasons.append(
                 "It is built into PyTorch only in newer releases: check torch.distributed.is_xccl_available()."
             )
-        alternatives.append(Alternative("gloo", "For CPU tensors."))
+        alternatives.append(Alternative("gloo", "It is the backend for CPU tensors."))
     else:
         reasons.append("Gloo is the backend for CPU tensors.")
         sources.append("backend.gloo_devices")
@@ -83,8 +83,14 @@ def launch(s: Situation, layout: Layout) -> Decision:
         command(s),
         tuple(reasons),
         (
-            Alternative("Slurm", "See the sbatch file: one torchrun a node."),
-            Alternative("Kubernetes", "See the training job: the operator sets the rendezvous."),
+            Alternative(
+                "sbatch",
+                "On a Slurm cluster: the same torchrun, started once a node by srun; the snippet sbatch is it.",
+            ),
+            Alternative(
+                "a Kubernetes job",
+                "On Kubernetes: the operator starts the nodes and sets the rendezvous; the snippet kubernetes is it.",
+            ),
         ),
         ("launch.env", "launch.multi_node", "launch.c10d", "launch.endpoint")
         if s.nodes > 1

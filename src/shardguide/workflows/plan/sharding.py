@@ -7,12 +7,16 @@ to be measured and not facts.
 
 from __future__ import annotations
 
+from shardguide.accounting import groups
 from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Alternative, Decision
 
-from ..numbers import Layout, States, gib, padding, percent, states
+from ..numbers import Layout, States, gib, padding, percent, request, states
 from ..situation import Situation
+from .measuring import change
+from .memory import Peak
 from .mesh import MATERIAL, place
+from .precision import policy
 
 # Share of a GPU's memory that parameters, gradients and optimizer state may take before the less sharded form is no
 # longer the first choice: what is left is for activations and buffers, which only a measurement can tell.
@@ -51,6 +55,8 @@ def hybrid_sizes(s: Situation) -> list[int]:
     """Shard groups made of whole nodes, smallest first; the whole world is full sharding and not among them."""
     if s.nodes < 2:
         return []
+    if not s.has_fsdp2():  # HYBRID_SHARD makes the groups of a node by itself; other groups are not offered there
+        return [s.dp_per_node] if s.dp_per_node > 1 else []
     return [s.dp_per_node * n for n in range(1, s.nodes) if s.nodes % n == 0 and s.dp_per_node * n > 1]
 
 
@@ -73,11 +79,13 @@ def choose(s: Situation) -> tuple[Candidate, str]:
     if s.strategy != "auto":
         size = {"none": 1, "hybrid": s.shard_size or s.dp_per_node}.get(s.strategy, s.dp)
         return candidate(s, s.strategy, size), "asked"
-    if s.dp == 1 and s.tp == 1:
+    if s.shard_size:
+        return candidate(s, "hybrid", s.shard_size), "asked"
+    if s.dp == 1 and s.tp == 1 and (s.offload != "yes" or s.device == "cpu"):
         return candidate(s, "none", 1), "single"
-    if s.dp == 1:
+    if s.dp == 1 and s.tp > 1:
         return everything, "tp_only"
-    if s.offload == "yes":
+    if s.offload == "yes" and s.device != "cpu":
         return everything, "offload"
     whole = candidate(s, "none", 1)
     if s.tp == 1 and whole.roomy(s):
@@ -171,49 +179,58 @@ def smallest(s: Situation) -> int:
     return high * s.tp
 
 
-def _alternatives(s: Situation, best: Candidate) -> list[Alternative]:
+def _alternatives(s: Situation, best: Candidate, measured: str) -> list[Alternative]:
+    """Every other strategy with why it was not taken; ``measured`` is the strategy that a measurement ruled out, or ""."""
+    if s.dp == 1:
+        return []
     out = []
     chosen = best.layout.strategy
-    whole = candidate(s, "none", 1)
-    full = candidate(s, "full", s.dp)
-    if chosen != "full" and s.dp > 1:
-        short = best.impossible(s)
-        why = {
-            "none": f"By arithmetic it is what this model needs: {full.needs(s)}."
-            if short
-            else "It gathers every layer's parameters twice a step to save memory that is not short here "
-            f"(it would leave {full.needs(s)}); take it if the measured peak is too high.",
-            "hybrid": f"It would save memory ({full.needs(s)}) that the arithmetic does not ask for, and gather every layer "
-            f"over all {s.dp} ranks{' and the ' + s.inter + ' network' if s.inter else ''}.",
-            "grad_op": "It frees the parameters after forward and gathers them again for backward: less memory, more communication.",
-        }[chosen]
-        out.append(Alternative("full", why))
-    if chosen != "grad_op" and s.dp > 1 and s.has_fsdp2():
+    whole, full = candidate(s, "none", 1), candidate(s, "full", s.dp)
+    if chosen != "full":
+        out.append(Alternative("full", _why_not_full(s, best, full)))
+    if chosen != "grad_op":
         out.append(
             Alternative(
                 "grad_op",
-                f"It keeps the unsharded parameters from forward to backward (see reshard_after_forward) to save one gather a "
+                "It keeps the unsharded parameters from forward to backward (see reshard_after_forward) to save one gather a "
                 f"layer; the shards are those of full sharding ({full.needs(s)}). Take it when the measured headroom exceeds "
                 "that amount.",
             )
         )
-    if chosen != "hybrid" and s.dp > 1:
-        out.append(Alternative("hybrid", _why_not_hybrid(s)))
-    if chosen != "none" and s.dp > 1:
-        if whole.impossible(s):
+    if chosen != "hybrid":
+        why = "Your measurement is too short for its larger shards." if measured == "hybrid" else _why_not_hybrid(s)
+        out.append(Alternative("hybrid", why))
+    if chosen != "none":
+        if measured == "none":
+            why = "Your measurement is too short for a whole replica on every rank."
+        elif whole.impossible(s):
             why = f"Every rank would hold everything, which cannot fit: {whole.needs(s)}."
         else:
             why = f"Every rank would hold everything: {whole.needs(s)}. Not ruled out by arithmetic; measure before relying on it."
         out.append(Alternative("none (DDP)", why))
     if s.tp == 1 and s.dp >= 64:
+        experts = any(".experts." in one.name for one in s.model.parameters[-40:])
         out.append(
             Alternative(
-                "FSDP with tensor parallelism (--tp)",
+                "FSDP with tensor parallelism (--tp)"
+                + (", pipeline or expert parallelism" if experts else " or pipeline parallelism"),
                 f"With data parallelism alone every step takes at least {s.dp} sequences, one a rank. If that batch is too "
-                "large, or one layer's unsharded parameters and activations are, split the layers within a node as well.",
+                "large, or one layer's unsharded parameters and activations are, split layers within a node or layers over stages.",
             )
         )
     return out
+
+
+def _why_not_full(s: Situation, best: Candidate, full: Candidate) -> str:
+    if best.impossible(s):
+        return f"It is what spares most: {full.needs(s)}."
+    return {
+        "none": "It gathers every layer's parameters twice a step to save memory that the arithmetic does not show as short "
+        f"(it would leave {full.needs(s)}); take it if the measured peak is too high.",
+        "hybrid": f"It would save memory ({full.needs(s)}) that the arithmetic does not ask for, and gather every layer "
+        f"over all {s.dp} ranks{' and the ' + s.inter + ' network' if s.inter else ''}.",
+        "grad_op": "It frees the parameters after forward and gathers them again for backward: less memory, more communication.",
+    }[best.layout.strategy]
 
 
 def _why_not_hybrid(s: Situation) -> str:
@@ -227,35 +244,72 @@ def _why_not_hybrid(s: Situation) -> str:
     if not sizes:
         return "No group of whole nodes divides the ranks."
     one = candidate(s, "hybrid", sizes[0])
+    nodes = sizes[0] // s.dp_per_node
+    group = f"one node's {sizes[0]} ranks" if nodes == 1 else f"groups of {sizes[0]} ranks ({nodes} nodes)"
     if one.impossible(s):
-        return f"The shards of one node's {sizes[0]} ranks cannot fit: {one.needs(s)}."
+        larger = [size for size in sizes if candidate(s, "hybrid", size).roomy(s)]
+        more = (
+            f" Groups of {larger[0]} ranks would span nodes, so every gather would cross the network as well."
+            if larger
+            else ""
+        )
+        return f"The shards of {group} cannot fit: {one.needs(s)}.{more}"
     if not one.states.complete or s.memory is None:
-        return f"Whether one node's GPUs hold the states is not worked out yet: {one.needs(s)}."
+        return f"Whether {group} hold the states is not worked out yet: {one.needs(s)}."
     if not one.roomy(s):
         return (
-            f"Sharding within one node would take {one.needs(s)}: over a quarter (Shardguide's threshold). Not ruled out; "
-            "measure the full form first."
+            f"Sharding over {group} would take {one.needs(s)}: over a quarter (Shardguide's threshold). Not ruled out; measure the "
+            "full form first."
         )
+    if s.strategy != "auto":
+        return f"You asked for another; by arithmetic {group} hold the states: {one.needs(s)}."
+    if nodes > 1:
+        return f"Over {group} it would take {one.needs(s)}, and every gather would cross the network between nodes all the same."
     return f"It would take {one.needs(s)}, and there is no slower network between the nodes to spare."
 
 
-def decide(s: Situation) -> tuple[Decision, Layout]:
+SOURCES = {
+    "full": ["fsdp2.what", "fsdp1.full_shard", "practice.fsdp_when", "practice.strategy_map.full"],
+    "grad_op": ["fsdp1.shard_grad_op", "fsdp2.reshard.false", "practice.strategy_map.grad_op"],
+    "hybrid": ["fsdp1.hybrid_shard", "fsdp2.mesh.hsdp", "practice.strategy_map.hybrid"],
+    "none": ["ddp.replica", "practice.ddp_first"],
+}
+
+
+def decide(s: Situation, peak: Peak | None = None) -> tuple[Decision, Layout]:
     """The decision and the layout that everything else follows."""
     best, key = choose(s)
-    sources = {
-        "full": ["fsdp2.what", "fsdp1.full_shard", "practice.fsdp_when", "practice.strategy_map.full"],
-        "grad_op": ["fsdp1.shard_grad_op", "fsdp2.reshard.false", "practice.strategy_map.grad_op"],
-        "hybrid": ["fsdp1.hybrid_shard", "fsdp2.mesh.hsdp", "practice.strategy_map.hybrid"],
-        "none": ["ddp.replica", "practice.ddp_first"],
-    }[best.layout.strategy]
-    if any(alternative.choice.startswith("FSDP with tensor") for alternative in _alternatives(s, best)):
+    reasons = _reasons(s, best, key)
+    was = ""
+    if peak is not None:
+        full = candidate(s, "full", s.dp)
+        strategy, why = change(s, best.layout, best.states.total, peak, unsharded(s, full.layout), full.states.total)
+        if strategy:
+            was = best.layout.strategy
+            best = candidate(s, strategy, s.dp)
+            reasons = [why]
+        elif why:
+            reasons.append(why)
+    alternatives = _alternatives(s, best, was)
+    sources = list(SOURCES[best.layout.strategy])
+    if any("parallelism" in alternative.choice for alternative in alternatives):
         sources += ["practice.tp_pp_when", "practice.beyond_512"]
+    if not s.has_fsdp2():
+        reasons.append(
+            "This release has no fully_shard (it came with 2.3), so the plan is for FSDP1, FullyShardedDataParallel."
+        )
     decision = Decision(
         "sharding",
         _chosen_text(s, best.layout),
-        tuple(_reasons(s, best, key)),
-        tuple(_alternatives(s, best)),
+        tuple(reasons),
+        tuple(alternatives),
         tuple(sources),
         open=key in ("small", "default") and not best.states.complete,
     )
     return decision, best.layout
+
+
+def unsharded(s: Situation, layout: Layout) -> int:
+    """Bytes of the whole model unsharded in the compute dtype, padded as the all-gathers leave it; 0 if unknown."""
+    chosen = policy(s)
+    return sum(group.unsharded_bytes or 0 for group in groups(request(s, layout, (chosen.param, chosen.reduce))))
