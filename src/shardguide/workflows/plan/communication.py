@@ -13,14 +13,11 @@ from ..situation import Situation
 def wrapping(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision:
     """Which modules get a communication group of their own."""
     if layout.strategy == "none":
-        return Decision(
-            "wrapping",
-            "the whole model in one DistributedDataParallel" if layout.replicate > 1 else "none: nothing to wrap",
-            ("DDP sorts gradients into buckets by itself; modules are not wrapped one by one.",) if layout.replicate > 1 else
-            ("There is one rank.",),
-            (),
-            ("ddp.replica",),
-        )  # fmt: skip
+        why = "DDP sorts gradients into buckets by itself; modules are not wrapped one by one."
+        if layout.replicate == 1:
+            why = "One rank has nothing to reduce; DistributedDataParallel around it lets the same script run on more."
+        each = Alternative("fully_shard on each layer", "It is what shards; see the decision on sharding.")
+        return Decision("wrapping", "the whole model in one DistributedDataParallel", (why,), (each,), ("ddp.replica",))
     blocks = [unit for unit in s.model.units if unit.role == "block"]
     others = [unit for unit in s.model.units if unit.role != "block"]
     if not blocks:
@@ -122,7 +119,8 @@ def reshard(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision
     whole = sum(group.unsharded_bytes or 0 for group in groups)
     sources = ["fsdp2.reshard.true", "fsdp2.reshard.false", "fsdp1.full_shard", "fsdp1.shard_grad_op"]
     if layout.strategy == "none":
-        return Decision("reshard_after_forward", "does not apply", ("Nothing is sharded.",), (), ("ddp.replica",))
+        other = Alternative("True or False", "They are fully_shard's; every rank keeps its whole replica.")
+        return Decision("reshard_after_forward", "does not apply", ("Nothing is sharded.",), (other,), ("ddp.replica",))
     held = f"{gib(whole)} (all groups unsharded, compute dtype)" if whole else "all groups' unsharded parameters"
     keep = Alternative(
         "False", f"Every rank would hold {held} from forward to backward, to save one all-gather a group."

@@ -55,7 +55,7 @@ def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -
     yes = Alternative("CPUOffloadPolicy()" if s.has_fsdp2() else "CPUOffload(offload_params=True)", costs)
     if layout.strategy == "none":
         why = "CPU offload is a policy of fully_shard; nothing is sharded here."
-        return Decision("cpu_offload", "no", (why,), (), ("offload2.what", "offload1.what", "offload1.default"))
+        return Decision("cpu_offload", "no", (why,), (yes,), ("offload2.what", "offload1.what", "offload1.default"))
     if s.device == "cpu":
         return Decision(
             "cpu_offload",

@@ -116,12 +116,9 @@ def decide(s: Situation, layout: Layout) -> Decision:
                 f"The tensor-parallel plan splits {percent(part / s.model.size)} of the parameters; the rest is whole on each of its ranks."
             )
         sources.append("tp.before_fsdp")
-    if not alternatives and s.dp > 1 and s.nodes <= 1 and layout.tp == 1:
-        alternatives.append(
-            Alternative(
-                "2-D", "Two groups on one node would each hold a whole copy; there is no slower network to spare."
-            )
-        )
+    if not alternatives and layout.tp == 1:
+        one = "Two groups on one node would each hold a whole copy; there is no slower network to spare."
+        alternatives.append(Alternative("2-D", one if s.dp > 1 else "There is one rank."))
     if layout.tp > 1:
         alternatives.append(
             Alternative(f"1-D: (shard={s.world})", "Without tensor parallelism: every rank takes sequences of its own.")
