@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import json
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def runs() -> list[Scenario]:
     ]
 
 
+@cache
 def rendered(release: str) -> list[tuple[str, tuple[str, ...], str]]:
     """(kind, forms, code) of combinations that cover every pair, for a release and an accelerator."""
     result = []
@@ -66,12 +68,18 @@ def rendered(release: str) -> list[tuple[str, tuple[str, ...], str]]:
     return result
 
 
+@cache
+def lacking(code: str, release: str) -> tuple[str, ...]:
+    """What the release lacks for this code."""
+    return tuple(problems(ast.parse(code), release))
+
+
 def ranges() -> dict[str, dict[str, list[str]]]:
     """kind -> form -> the releases in which a snippet with this form has everything it uses."""
     found: dict[str, dict[str, list[str]]] = {}
     for release in releases.known():
         for kind, forms, code in rendered(release):
-            good = not problems(ast.parse(code), release)
+            good = not lacking(code, release)
             for form in forms:
                 known = found.setdefault(kind, {}).setdefault(form, [])
                 if good and release not in known:

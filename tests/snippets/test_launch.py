@@ -172,7 +172,7 @@ def test_accelerate_reads_its_configuration(tmp_path: Path, mixed: str, monkeypa
         "--main_process_port",
         "29500",
     ]
-    arguments, defaults, _ = _validate_launch_command(launch_command_parser().parse_args([*command, "train.py"]))
+    arguments, _, _ = _validate_launch_command(launch_command_parser().parse_args([*command, "train.py"]))
     assert arguments.use_fsdp and arguments.use_parallelism_config
     assert (arguments.num_processes, arguments.num_machines) == (16, 2)
     assert arguments.mixed_precision == {"": "no", "bfloat16": "bf16", "float16": "fp16"}[mixed]

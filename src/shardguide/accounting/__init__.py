@@ -16,13 +16,14 @@ from .shards import lives, lower_bounds, per_rank
 from .survey import Survey, take
 
 if TYPE_CHECKING:
-    from .flat import flat_per_rank
+    from .flat import FlatGroup, flat_groups, flat_per_rank
     from .refusal import Refusal, refusals
     from .transient import SOURCES, transients
 
 __all__ = [
     "FORMULAS",
     "SOURCES",
+    "FlatGroup",
     "Group",
     "Layout",
     "RankRun",
@@ -30,6 +31,7 @@ __all__ = [
     "Request",
     "Support",
     "Survey",
+    "flat_groups",
     "flat_per_rank",
     "groups",
     "lives",
@@ -47,6 +49,8 @@ __all__ = [
 
 # Imported when first asked for: not every command needs them, and each costs start-up time.
 _LATER = {
+    "FlatGroup": "flat",
+    "flat_groups": "flat",
     "flat_per_rank": "flat",
     "Refusal": "refusal",
     "refusals": "refusal",

@@ -32,6 +32,65 @@ class Flat(NamedTuple):
     trainable: bool
 
 
+class FlatGroup(NamedTuple):
+    """The collectives of one FlatParameter: sizes of their tensors on each rank, not traffic."""
+
+    root: bool  # whatever no wrapped module holds
+    trainable: bool
+    shard_bytes: int  # this rank's padded shard, in the dtype it is kept in: what CPU offload copies
+    all_gather_bytes: int  # the all-gather's output, in the compute dtype; 0 for one rank
+    reduce_scatter_bytes: (
+        int  # the reduce-scatter's input, in the reduce dtype; 0 for one rank and for frozen parameters
+    )
+    all_reduce_bytes: int  # HYBRID_SHARD: the reduce-scatter's output, all-reduced over the replicas; else 0
+
+
+def flat_groups(request: Request, roles: tuple[str, ...] = ("block",)) -> tuple[FlatGroup, ...]:
+    """One entry for every FlatParameter, wrapped as in ``flat_per_rank``; () when only the size is known.
+
+    Sources (PyTorch 2.13): ``FlatParamHandle._all_gather_flat_param`` gathers W shards into one tensor,
+    ``_runtime_utils._get_reduce_scatter_tensors`` pads the unsharded gradient to W chunks, and
+    ``FlatParamHandle._init_param_reduce_dtypes`` reduces in param_dtype where that alone is given.
+
+    Raises UnusableInput as ``flat_per_rank`` does.
+    """
+    if not request.model.parameters:
+        return ()
+    if request.layout.tp_size > 1:
+        raise UnusableInput("Flat parameters with tensor parallelism are not worked out; use fully_shard.")
+    asked = request._replace(placements=None, mp_reduce_dtype=request.mp_reduce_dtype or request.mp_param_dtype)
+    survey = take(asked)
+    ways, replicas = survey.shard_size, survey.replicate_size
+    wrapped = {module for unit in request.model.units if unit.role in roles for module in unit.modules}
+    known: dict[tuple[int, ...], FlatGroup] = {}
+    found = []
+    for held in _wrapped(asked, roles):
+        signature = tuple([survey.of[at] for at in held])
+        group = known.get(signature)
+        if group is None:
+            flat = _flatten(asked, survey, signature)
+            first = survey.kinds[signature[0]]
+            gathered = flat.chunk * ways * first.compute_itemsize if ways > 1 else 0
+            reduced = flat.chunk * first.reduce_itemsize if flat.trainable else 0
+            scattered = reduced * ways if ways > 1 else 0
+            shared = reduced if replicas > 1 else 0
+            group = FlatGroup(False, flat.trainable, flat.chunk * flat.itemsize, gathered, scattered, shared)
+            known[signature] = group
+        name = asked.model.parameters[held[0]].name
+        found.append(group._replace(root=not _inside(name, wrapped)))
+    return tuple(found)
+
+
+def _inside(name: str, modules: set[str]) -> bool:
+    """Whether a parameter lies in one of the modules."""
+    module = name.rpartition(".")[0]
+    while module:
+        if module in modules:
+            return True
+        module = module.rpartition(".")[0]
+    return False
+
+
 def flat_per_rank(request: Request, roles: tuple[str, ...] = ("block",)) -> tuple[RankRun, ...]:
     """What every rank holds under FullyShardedDataParallel; () when only the size is known.
 

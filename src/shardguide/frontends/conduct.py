@@ -8,7 +8,9 @@ from typing import Any
 
 from shardguide.guidance.record import Guidance
 from shardguide.guidance.serialise import to_dict, with_approval
+from shardguide.guidance.errors import UnusableInput
 from shardguide.notebook import Notebook, project_key
+from shardguide.workflows.remembered import superseded
 from shardguide.workflows.sources import knowledge_version
 
 # Answers worth remembering for the project; files and one-time switches are not.
@@ -31,10 +33,14 @@ def remembered(notebook: Notebook) -> dict[str, Any]:
 def conduct(make: Callable[[dict[str, Any]], Guidance], notebook: Notebook) -> dict[str, Any]:
     """Run a workflow with the remembered answers and keep what it gave; returns the JSON object.
 
-    ``make`` takes the remembered answers. What the user stated replaces what was remembered.
+    ``make`` takes the remembered answers. What the user stated replaces what was remembered, and what it supersedes (the
+    memory of another GPU) is forgotten. Raises UnusableInput as ``make`` does, naming a remembered answer that is the cause.
     """
     known = remembered(notebook)
-    guidance = make(known)
+    try:
+        guidance = make(known)
+    except UnusableInput as error:
+        raise _blamed(error, make, known) from None
     record = to_dict(guidance)
     said = {
         name: answer.value
@@ -43,6 +49,9 @@ def conduct(make: Callable[[dict[str, Any]], Guidance], notebook: Notebook) -> d
     }
     if said:
         notebook.remember(project(), said, "user")
+    stated = {name: answer.value for name, answer in guidance.answers.items() if answer.source == "user"}
+    for name in superseded(stated, known):
+        notebook.forget(project(), name)
     notebook.save(record, guidance.id, project(), knowledge_version())
     state = notebook.approval(guidance.id).state
     if state != "draft":
@@ -50,3 +59,24 @@ def conduct(make: Callable[[dict[str, Any]], Guidance], notebook: Notebook) -> d
     if notebook.unavailable:
         record["not_done"] = [*record["not_done"], f"not kept in the notebook: {notebook.unavailable}"]
     return record
+
+
+# The likelier cause first: an answer about a detail before one about the whole.
+_CAUSES = (
+    "tp", "implementation", "param_dtype", "optimizer", "intra", "inter", "device", "gpu_memory", "host_memory", "gpu",
+    "nodes", "gpus", "torch", "model",
+)  # fmt: skip
+
+
+def _blamed(error: UnusableInput, make: Callable[[dict[str, Any]], Guidance], known: dict[str, Any]) -> UnusableInput:
+    """The refusal, with the remembered answer that causes it: the one without which there is none."""
+    for name in _CAUSES:
+        if name not in known:
+            continue
+        try:
+            make({other: value for other, value in known.items() if other != name})
+        except UnusableInput:
+            continue
+        origin = f"{name} {known[name]} was remembered; shardguide answers forget {name} drops it"
+        return UnusableInput(f"{str(error).removesuffix('.')} ({origin}).")
+    return error

@@ -59,7 +59,8 @@ class Model(NamedTuple):
     stated_size: int = 0  # parameters, when shapes are unknown
     notes: tuple[str, ...] = ()  # what the user should know about how these shapes were found
     config_dtype: str = ""  # torch_dtype of the config: shown, never used silently
-    heads: tuple[int, ...] = ()  # attention heads and key-value heads, which tensor parallelism must divide; () if unknown
+    origin: str = ""  # digest of the configuration that it was built from; "" for listed shapes
+    heads: tuple[int, ...] = ()  # attention and key-value heads, which tensor parallelism must divide; () if unknown
 
     @property
     def size(self) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
 from .record import SCHEMA, Answer, Approval, Guidance
+from .sha import sha256
 
 # Enough of a SHA-256 that two answers in one notebook never meet, and short enough to type.
 ID_LENGTH = 16
@@ -50,7 +50,7 @@ def to_json(record: dict[str, Any]) -> str:
 def digest(*parts: Any) -> str:
     """Identity of a request: the first 16 hex digits of the SHA-256 of its canonical JSON."""
     text = json.dumps([plain(part) for part in parts], sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
+    return sha256(text.encode()).hexdigest()[:ID_LENGTH]
 
 
 def with_approval(record: dict[str, Any], state: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from shardguide.guidance.named import NamedTuple
@@ -21,8 +22,14 @@ class Handed(NamedTuple):
     digest: Any = None  # what identifies the contents, for the id of the answer
 
 
-def read_files(files: tuple[str, ...], measured: tuple[str, ...], current: str) -> Handed:
-    """Everything in the files. Raises UnusableInput, with the file's name, for one that cannot be used."""
+def read_files(
+    files: tuple[str, ...],
+    measured: tuple[str, ...],
+    current: str,
+    given: Mapping[str, Any] = {},  # noqa: B006 - never changed
+    remembered: Mapping[str, Any] = {},  # noqa: B006
+) -> Handed:
+    """Everything in the files; what was given or remembered settles where files contradict each other. Raises UnusableInput, with the file's name, for one that cannot be used."""
     if not (files or measured or current):
         return Handed()
     facts: dict[str, FileFact] = {}
@@ -31,7 +38,7 @@ def read_files(files: tuple[str, ...], measured: tuple[str, ...], current: str) 
     if files:
         from .reports import hardware_facts
 
-        facts, questions, notes = hardware_facts(files)
+        facts, questions, notes = hardware_facts(files, given, remembered)
     read: list[Any] = []
     for path in measured:
         from shardguide.readers.measured import read_measured

@@ -12,6 +12,7 @@ from typing import Any
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Answer, Question
+from shardguide.knowledge.hardware.links import check_counts
 
 from .fields import Field
 
@@ -50,7 +51,7 @@ def gather(
         if stated is not None:
             value = field.parse(stated) if isinstance(stated, str) else field.parse(str(stated))
             answers[name] = Answer(value, "user")
-            if name in files and not _agree(name, files[name].value, value):
+            if name in files and not agree(name, files[name].value, value):
                 conflicts.append(_conflict(field, value, files[name]))
         elif name in files:
             answers[name] = Answer(files[name].value, files[name].where)
@@ -68,7 +69,8 @@ def _kept(field: Field, value: Any) -> Any:
         ) from None
 
 
-def _agree(name: str, from_file: Any, stated: Any) -> bool:
+def agree(name: str, from_file: Any, stated: Any) -> bool:
+    """Whether a file's value of a field and a stated one can be the same thing."""
     if name == "gpu":
         from shardguide.knowledge.hardware.table import find
 
@@ -80,6 +82,11 @@ def _agree(name: str, from_file: Any, stated: Any) -> bool:
         read, said = parse_memory(from_file), parse_memory(stated)
         # Drivers report a little less than the vendor's figure, in either reading.
         return any(0.94 * b <= a <= 1.01 * b for a in (read.decimal, read.binary) for b in (said.decimal, said.binary))
+    if name == "torch":  # "2.5" and "2.5.1+cu124" are no contradiction: the plan is for a minor release
+        one, other = (
+            str(value).strip().removeprefix("v").partition("+")[0].split(".") for value in (from_file, stated)
+        )
+        return one[:2] == other[:2]
     return bool(from_file == stated)
 
 
@@ -91,6 +98,72 @@ def _conflict(field: Field, stated: Any, fact: FileFact) -> Question:
         "The plan would be made for one of them; correct the option or leave the file out.",
         (str(stated), str(fact.value)),
     )
+
+
+# Counts that must divide: the names, the test and what is wrong otherwise.
+def _checks(a: Mapping[str, Answer]) -> list[tuple[tuple[str, ...], str]]:
+    gpus, nodes, tp, size = (a[name].value if name in a else 0 for name in ("gpus", "nodes", "tp", "shard_size"))
+    wrong: list[tuple[tuple[str, ...], str]] = []
+    if gpus and nodes:
+        try:
+            check_counts(gpus, nodes)
+        except UnusableInput as error:
+            return [(("gpus", "nodes"), str(error))]
+    if gpus and tp and gpus % tp:
+        text = f"--tp {tp} does not divide --gpus {gpus}; tensor parallelism needs equal groups."
+        wrong.append((("gpus", "tp"), text))
+    elif gpus and nodes and tp and (gpus // nodes) % tp:
+        each = f"--tp {tp} does not divide the {gpus // nodes} GPUs of a node; tensor-parallel groups must stay within one."
+        wrong.append((("gpus", "nodes", "tp"), each))
+    elif size and gpus and (gpus // (tp or 1)) % size:
+        text = f"--shard-size {size} does not divide the {gpus // (tp or 1)} data-parallel ranks."
+        wrong.append((("gpus", "tp", "shard_size"), text))
+    return wrong
+
+
+def counts(gathered: Gathered, per_node: FileFact | None) -> Gathered:
+    """The answers with counts that divide. ``per_node``: how many GPUs a report shows on one host.
+
+    Raises UnusableInput for counts that contradict each other when the user said them all. Where a file or the notebook
+    has a part in it, that answer is left out and asked for, with where it came from.
+    """
+    answers, conflicts = dict(gathered.answers), list(gathered.conflicts)
+    wrong = _checks(answers)
+    while wrong:
+        names, text = wrong[0]
+        said = [name for name in names if name in answers]
+        doubtful = [name for name in said if answers[name].source == "notebook"] or [
+            name for name in said if answers[name].source != "user"
+        ]
+        if not doubtful:
+            raise UnusableInput(text)
+        name = doubtful[-1]
+        origin = answers[name].source.removeprefix("file:")
+        where = "was remembered" if origin == "notebook" else f"is from {origin}"
+        ask = f"{text} {name} {answers[name].value} {where}: what is it?"
+        why = "The counts must go together; state it, or leave the file out."
+        conflicts.append(Question(name, ask, why))
+        del answers[name]
+        wrong = _checks(answers)
+    shown = _shown(answers, per_node)
+    return Gathered(answers, (*conflicts, *shown))
+
+
+def _shown(answers: Mapping[str, Answer], per_node: FileFact | None) -> tuple[Question, ...]:
+    """The GPUs of a node as stated against those that a report shows."""
+    if per_node is None or "gpus" not in answers or "nodes" not in answers:
+        return ()
+    gpus, nodes = answers["gpus"].value, answers["nodes"].value
+    if gpus == nodes * per_node.value:
+        return ()
+    where = per_node.where.removeprefix("file:")
+    ask = f"{gpus} GPUs on {nodes} nodes are {gpus // nodes} a node, {where} shows {per_node.value} on one host: which holds?"
+    why = (
+        "Correct the number of GPUs or of nodes. If only some of a host's GPUs are used, leave the file out and state what "
+        "it says with --gpu and the other options."
+    )
+    choices = (str(gpus // per_node.value),) if gpus % per_node.value == 0 else ()
+    return (Question("nodes", ask, why, choices),)
 
 
 def ask(field: Field) -> Question:

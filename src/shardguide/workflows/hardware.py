@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.named import NamedTuple
-from shardguide.guidance.record import Question
+from shardguide.guidance.record import Answer, Question, Source
+from shardguide.knowledge.hardware.links import INTER, INTRA
 from shardguide.knowledge.hardware.memory import Memory as Stated
 from shardguide.knowledge.hardware.memory import parse_memory
-from shardguide.knowledge.hardware.table import Gpu, find, narrow, partitions
+from shardguide.knowledge.hardware.table import Gpu, find, narrow, partitions, sources
 
 from .fields import GPU_MEMORY
+from .gather import FileFact, Gathered
 from .numbers import gib
 from .situation import Memory
 
+# As torch.cuda.get_device_name and people write it: "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "H100 MIG".
+_MIG = re.compile(r"\bMIG\b(?:\s+(?:\dc\.)?(\dg\.(\d{1,3})gb)\S*)?", re.IGNORECASE)
+
+# Links of one vendor's GPUs, which another vendor's never have.
+_FOREIGN = {"cuda": ("xgmi", "xelink"), "rocm": ("nvlink", "nvswitch", "xelink"), "xpu": ("nvlink", "nvswitch", "xgmi")}
+_KINDS = {"cuda": "an NVIDIA (cuda)", "rocm": "an AMD (rocm)", "xpu": "an Intel (xpu)"}
+
 
 class Hardware(NamedTuple):
-    """What is known about one GPU."""
+    """What is known about one GPU, that is one device as PyTorch sees it."""
 
     name: str
     device: str
@@ -25,24 +37,43 @@ class Hardware(NamedTuple):
     gpus: tuple[Gpu, ...]  # every row of the table that the name can mean
     questions: tuple[Question, ...] = ()
     notes: tuple[str, ...] = ()
+    partition: bool = False  # a MIG partition of that GPU
+    sources: tuple[Source, ...] = ()  # of the rows and of the links between GPUs and between nodes
 
 
-def resolve(name: str, memory: str, device: str, said_by: str = "") -> Hardware:
+class Origins(NamedTuple):
+    """The file or notebook that states the GPU and its memory; "" for the user."""
+
+    name: str = ""
+    memory: str = ""
+
+
+def resolve(
+    name: str,
+    memory: str,
+    device: str,
+    by: Origins = Origins(),  # noqa: B008 - immutable
+    partition: str = "",
+    mixed: tuple[str, ...] = (),
+) -> Hardware:
     """Facts for ``name`` and the stated ``memory``, either of which may be "".
 
-    ``said_by`` names the file that states the memory, "" when the user said both; then more memory than any GPU of that
-    name has raises UnusableInput, since two options contradict each other.
+    ``partition`` names the report that shows MIG mode, ``mixed`` the GPUs of a host where they differ. More memory than
+    any GPU of that name has raises UnusableInput if the user said both, since two options contradict each other.
     """
     size = parse_memory(memory) if memory else None
     if device == "cpu":
-        return Hardware(name or "CPU", "cpu", stated(size), None, "", ())
+        return Hardware("CPU", "cpu", stated(size), None, "", ())
     if not name:
-        return Hardware("", device, stated(size), None, "", ())
+        return _mixed(mixed, size) if mixed else Hardware("", device, stated(size), None, "", ())
+    said = _MIG.search(name)
+    if said or partition:
+        return _partition(name, size, device, by, partition, (said[1] or "") if said else "")
     rows = find(name, every=size is not None)
     if not rows:
         return _unknown(name, size, device)
     if size is not None:
-        return _sized(name, rows, size, said_by)
+        return _sized(name, rows, size, by)
     return _named(name, rows)
 
 
@@ -59,7 +90,7 @@ def _unknown(name: str, size: Stated | None, device: str) -> Hardware:
     questions: tuple[Question, ...] = ()
     if size is None:
         ask = f"{name!r} is not in the table of GPUs: how much memory does one have?"
-        questions = (Question("gpu_memory", ask, GPU_MEMORY.why, ()),)
+        questions = (Question("gpu_memory", ask, GPU_MEMORY.why, GPU_MEMORY.choices),)
     note = f"{name!r} is not in the table of GPUs, so its bfloat16 support is not known."
     return Hardware(name, device, stated(size), None, "", (), questions, (note,))
 
@@ -70,21 +101,51 @@ def _same(rows: tuple[Gpu, ...], field: str) -> object:
     return values.pop() if len(values) == 1 else None
 
 
-def _facts(
-    rows: tuple[Gpu, ...], memory: Memory | None, questions: tuple[Question, ...] = (), notes: tuple[str, ...] = ()
-) -> Hardware:
-    shown = rows[0].name if len(rows) == 1 else str(_same(rows, "model") or " or ".join(row.name for row in rows[:3]))
+def _facts(name: str, rows: tuple[Gpu, ...], memory: Memory | None, questions: tuple[Question, ...] = ()) -> Hardware:
+    """What the rows have in common; where several products remain without a common name, the name stays as it was typed."""
     bf16 = _same(rows, "bf16")
     return Hardware(
-        shown,
+        rows[0].name if len(rows) == 1 else str(_same(rows, "model") or name),
         str(_same(rows, "device") or ""),
         memory,
         bf16 if isinstance(bf16, bool) else None,
         str(_same(rows, "capability") or ""),
         rows,
         questions,
-        notes,
+        _devices_note(rows),
     )
+
+
+def _devices_note(rows: tuple[Gpu, ...]) -> tuple[str, ...]:
+    """What --gpus counts where a card is more than one device."""
+    count = _same(rows, "devices")
+    if not isinstance(count, int) or count < 2:
+        return ()
+    return (
+        f"PyTorch sees one {_same(rows, 'model') or rows[0].name} card as {count} devices: --gpus counts devices (ranks), {count} "
+        f"a card, and the memory is that of one device ({gib(max(row.limit for row in rows))}).",
+    )
+
+
+def _total(rows: tuple[Gpu, ...]) -> Memory | None:
+    """The memory of one device of the rows that nothing can exceed, with where the figure comes from."""
+    row = max(rows, key=lambda one: one.limit)
+    if not row.limit:
+        return None
+    shown = sorted(row.reported_mib)
+    range_ = f"{shown[0]} to {shown[-1]} MiB" if len(shown) > 1 else f"{shown[0]} MiB" if shown else ""
+    vendor = f"the vendor's {row.memory}{row.unit}{' read as GiB' if row.unit == 'GB' else ''}"
+    if shown and shown[-1] << 20 == row.limit:
+        detail = f"{row.name}: tools show {range_}"
+    elif shown:  # the table has totals with ECC on only
+        detail = f"{row.name}: {vendor}; tools show {range_} with ECC on, and more with it off"
+    else:
+        detail = f"{row.name}: {vendor}; which total tools show is not known"
+    if row.devices > 1:
+        detail += f"; one of the {row.devices} devices of a card of {row.memory}{row.unit}"
+    if len({one.limit for one in rows}) > 1:
+        detail += "; the largest of the products that the name can mean"
+    return Memory(row.limit, gib(row.limit), detail)
 
 
 def _named(name: str, rows: tuple[Gpu, ...]) -> Hardware:
@@ -93,49 +154,241 @@ def _named(name: str, rows: tuple[Gpu, ...]) -> Hardware:
     if len(sizes) > 1:
         choices = tuple(row.name for row in rows)
         ask = f"{name} can mean several GPUs: which one?"
-        return _facts(rows, None, (Question("gpu", ask, "They differ in memory.", choices),))
-    limit = max(row.limit for row in rows)
-    if not limit:
+        return _facts(name, rows, None, (Question("gpu", ask, "They differ in memory.", choices),))
+    total = _total(rows)
+    if total is None:
         ask = f"The memory of {rows[0].name} is not in the table: how much does one have?"
-        return _facts(rows, None, (Question("gpu_memory", ask, GPU_MEMORY.why),))
-    return _facts(
-        rows,
-        Memory(
-            limit,
-            gib(limit),
-            f"the largest total known of {rows[0].model}, {rows[0].memory}{rows[0].unit} as the vendor states it",
-        ),
-    )
+        return _facts(name, rows, None, (Question("gpu_memory", ask, GPU_MEMORY.why),))
+    return _facts(name, rows, total)
 
 
-def _sized(name: str, rows: tuple[Gpu, ...], size: Stated, said_by: str) -> Hardware:
+def _sized(name: str, rows: tuple[Gpu, ...], size: Stated, by: Origins) -> Hardware:
     """Name and size are known: the rows that have it, else a partition, else a contradiction."""
     fitting = narrow(rows, size)
     if fitting:
-        limit = max(row.limit for row in fitting)
-        table = Memory(limit, gib(limit), f"the largest total known of {fitting[0].model}")
-        # A total that a tool printed is this GPU's own; "80GB" is a name for what the table has.
-        return _facts(fitting, stated(size) if size.exact or not limit else table)
-    largest = max(row.limit for row in rows)
-    known = " or ".join(dict.fromkeys(f"{row.memory}{row.unit}" for row in rows if row.memory))
-    if largest and size.decimal > largest:
-        text = f"{name} has {known}, not {size.text}: correct the name or the size of the GPU."
-        if not said_by:
-            raise UnusableInput(text)
-        return _facts(rows, None, (Question("gpu_memory", text, GPU_MEMORY.why, tuple(known.split(" or "))),))
+        table = _total(fitting)
+        # A total that a tool printed is this GPU's own; "80GB" is a name for what the table has, and a card's for two devices.
+        own = size.exact and (table is None or size.limit <= 1.03 * table.bound)
+        return _facts(name, fitting, stated(size) if own or table is None else table)
+    if size.decimal > max(row.limit for row in rows) > 0:
+        return _too_much(name, rows, size, by)
+    known = _known(rows)
     profiles = tuple(dict.fromkeys(part.profile for part in partitions(rows, size)))
-    what = (
-        f"Is it a MIG partition ({', '.join(profiles)})?"
-        if profiles
-        else "Is it a partition of one (MIG), or another GPU?"
+    what = f"a MIG partition ({', '.join(profiles)})" if profiles else "a partition of one (MIG)"
+    ask = f"{name} has {known or 'another size'}, {_says(by.memory)} {size.text}. Is it {what}, or another GPU?"
+    why = (
+        f'Say --gpu "{name} MIG" if it is a partition, else correct the name or the size. Under MIG each process sees one '
+        "partition, and NCCL's use across partitions is limited; the memory bounds the shards."
     )
-    origin = f"{said_by} says" if said_by else "you say"
-    ask = f"{name} has {known or 'another size'}, {origin} {size.text}. {what}"
-    why = "Under MIG each process sees one partition, and NCCL's use across partitions is limited; the memory bounds the shards."
-    found = _facts(rows, stated(size), (Question("gpu_memory", ask, why, (size.text, *known.split(" or "))),))
+    found = _facts(name, rows, stated(size), (Question("gpu", ask, why, (f"{name} MIG",)),))
     return found._replace(name=name)
 
 
+def _known(rows: tuple[Gpu, ...]) -> str:
+    return " or ".join(dict.fromkeys(f"{row.memory}{row.unit}" for row in rows if row.memory))
+
+
+def _says(origin: str) -> str:
+    return f"{origin} says" if origin else "you say"
+
+
+def _too_much(name: str, rows: tuple[Gpu, ...], size: Stated, by: Origins) -> Hardware:
+    """More memory than the GPU has: refused if the user said both, else asked."""
+    known = _known(rows)
+    if not by.name and not by.memory:
+        raise UnusableInput(f"{name} has {known}, not {size.text}: correct the name or the size of the GPU.")
+    ask = f"{_says(by.name)} {name}, which has {known}; {_says(by.memory)} {size.text}: which holds?"
+    return _facts(
+        name,
+        rows,
+        None,
+        (Question("gpu_memory", ask[0].upper() + ask[1:], GPU_MEMORY.why, tuple(known.split(" or "))),),
+    )
+
+
+def _partition(name: str, size: Stated | None, device: str, by: Origins, report: str, profile: str) -> Hardware:
+    """A MIG partition: the GPU's kind from the table, the memory of the partition alone."""
+    rows = find(name)
+    if not rows:
+        return _unknown(name, size, device)
+    if size is None and profile:
+        gigabytes = profile.rpartition(".")[2].lower().removesuffix("gb")
+        size = parse_memory(f"{gigabytes}GB")
+    largest = max(row.limit for row in rows)
+    if size is not None and 0 < largest < size.decimal:
+        return _too_much(name, rows, size, by)
+    whole = _MIG.sub("", name).strip()
+    found = _facts(whole, rows, stated(size))
+    found = found._replace(name=f"{found.name} (MIG partition)", partition=True)
+    if size is not None:
+        return found
+    where = f" ({report})" if report else ""
+    ask = f"MIG is on{where}, and no partition is listed: how much memory has the partition that a process uses?"
+    gb = sorted({int(part.rpartition(".")[2].removesuffix("gb")) for row in rows for part in row.mig})
+    return found._replace(questions=(Question("gpu_memory", ask, GPU_MEMORY.why, tuple(f"{one}GB" for one in gb)),))
+
+
+def _mixed(names: tuple[str, ...], size: Stated | None) -> Hardware:
+    """A host whose GPUs differ: what all have in common, and the least memory."""
+    kinds = [find(name) for name in names]
+    rows = tuple(dict.fromkeys(row for rows in kinds for row in rows))
+    totals = [_total(rows) for rows in kinds if rows]
+    least = min((total for total in totals if total), key=lambda total: total.bound, default=None)
+    memory = stated(size) or (least if all(kinds) and all(totals) else None)
+    questions: tuple[Question, ...] = ()
+    if memory is None:
+        ask = f"How much memory has the smallest of the GPUs ({', '.join(names)})?"
+        questions = (Question("gpu_memory", ask, GPU_MEMORY.why, GPU_MEMORY.choices),)
+    label = ", ".join(names)
+    if not all(kinds):
+        return Hardware(label, str(_same(rows, "device") or ""), memory, None, "", (), questions)
+    return _facts(label, rows, memory, questions)._replace(name=label)
+
+
 def agrees(name: str, memory: str) -> bool:
-    """Whether a GPU of that name can have that memory."""
-    return bool(narrow(find(name, every=True), parse_memory(memory)))
+    """Whether a GPU of that name can have that memory; an unknown name can have any."""
+    size = parse_memory(memory)
+    if _MIG.search(name):
+        return size.decimal <= max((row.limit for row in find(name)), default=size.decimal)
+    rows = find(name, every=True)
+    return not rows or bool(narrow(rows, size))
+
+
+def kind(name: str) -> str:
+    """The device kind of every GPU that the name can mean: cuda, rocm or xpu; "" if unknown."""
+    return str(_same(find(name, every=True), "device") or "")
+
+
+def refused_link(intra: str, name: str, device: str) -> str:
+    """Why GPUs of that name or kind cannot have that link, "" if they can or it is not known."""
+    rows = find(name) if name else ()
+    device = str(_same(rows, "device") or "") or device
+    title = INTRA[intra].title if intra in INTRA else intra
+    if intra in _FOREIGN.get(device, ()):
+        return f"{name or 'The GPU'} is {_KINDS[device]} device, which has no {title}"
+    if intra in ("nvlink", "nvswitch") and _same(rows, "link") == "pcie":
+        return f"{name} has no {title}: its link is PCIe"
+    return ""
+
+
+# ------------------------------------------------------------------------------------------ all answers taken together
+
+
+def understand(gathered: Gathered, facts: Mapping[str, FileFact]) -> tuple[Gathered, Hardware]:
+    """The hardware that the answers and reports mean; the answers with the link that the table knows for that GPU.
+
+    Options that contradict the table raise UnusableInput; where a file or the notebook has a part in it, it is asked.
+    """
+    answers = dict(gathered.answers)
+    _cpu_only(answers)
+    mig, mixed = facts.get("mig"), facts.get("mixed")
+    by = Origins(_origin(answers.get("gpu")), _origin(answers.get("gpu_memory")))
+    found = resolve(
+        _text(answers, "gpu"),
+        _text(answers, "gpu_memory"),
+        _text(answers, "device"),
+        by,
+        mig.where.removeprefix("file:") if mig else "",
+        mixed.value if mixed else (),
+    )
+    conflicts = [*gathered.conflicts, *_device(answers, found), *_link(answers, found)]
+    notes = (*found.notes, *_link_notes(answers, found))
+    found = found._replace(notes=notes, sources=_sources(answers, found))
+    return Gathered(answers, tuple(conflicts)), found
+
+
+def _text(answers: Mapping[str, Answer], name: str) -> str:
+    return str(answers[name].value) if name in answers else ""
+
+
+def _origin(answer: Answer | None) -> str:
+    """Where an answer comes from, for a sentence; "" for the user."""
+    if answer is None or answer.source == "user":
+        return ""
+    return "the notebook" if answer.source == "notebook" else answer.source.removeprefix("file:")
+
+
+def _cpu_only(answers: dict[str, Answer]) -> None:
+    """On the CPU no GPU matters: one that was said contradicts it, one that a file or the notebook has is left aside."""
+    device = answers.get("device")
+    if device is None or device.value != "cpu" or "gpu" not in answers:
+        return
+    if device.source != "user":
+        del answers["device"]
+    elif answers["gpu"].source == "user":
+        raise UnusableInput(f"--device cpu and --gpu {answers['gpu'].value} contradict each other; give one of them.")
+    else:
+        for name in ("gpu", "gpu_memory"):
+            if name in answers and answers[name].source != "user":
+                del answers[name]
+
+
+def _device(answers: dict[str, Answer], found: Hardware) -> list[Question]:
+    """The stated kind of device against the table's for that GPU."""
+    device, gpu = answers.get("device"), answers.get("gpu")
+    if device is None or gpu is None or not found.device or device.value == found.device:
+        return []
+    text = f"{gpu.value} is {_KINDS[found.device]} device, not {device.value}"
+    if device.source == gpu.source == "user":
+        raise UnusableInput(f"{text}: correct --gpu or --device.")
+    del answers["device"]
+    if device.source == "notebook":
+        return []
+    why = f"{_says(_origin(gpu))} {gpu.value}, {_says(_origin(device))} {device.value}: correct the wrong one."
+    return [Question("device", f"{text}: which holds?", why[0].upper() + why[1:], (found.device,))]
+
+
+def _link(answers: dict[str, Answer], found: Hardware) -> list[Question]:
+    """Puts the table's link into the answers where none was stated; refuses or asks about one that cannot be."""
+    asked: list[Question] = []
+    intra = answers.get("intra")
+    if intra is not None:
+        name = _text(answers, "gpu") if found.gpus else ""
+        problem = refused_link(intra.value, name, found.device)
+        if problem and intra.source == "user" and answers.get("gpu", answers.get("device", intra)).source == "user":
+            raise UnusableInput(f"{problem}: correct --intra or the GPU.")
+        if problem:
+            del answers["intra"]
+            origins = [f"{key} {one.value} is from {_origin(one) or 'you'}" for key, one in
+                       (("gpu", answers.get("gpu")), ("intra", intra)) if one]  # fmt: skip
+            if intra.source != "notebook":
+                known = _same(found.gpus, "link") if found.gpus else ""
+                choices = tuple(dict.fromkeys(str(one) for one in (known, "pcie") if one))
+                asked = [
+                    Question("intra", f"{problem}: what links the GPUs of a node?", "; ".join(origins) + ".", choices)
+                ]
+    if "intra" not in answers and not asked and not found.partition and not _single(answers):
+        link = _same(found.gpus, "link") if found.gpus else ""
+        if link:
+            product = found.gpus[0].name if len(found.gpus) == 1 else str(_same(found.gpus, "model") or found.name)
+            answers["intra"] = Answer(link, f"table:{product}")
+    return asked
+
+
+def _single(answers: Mapping[str, Answer]) -> bool:
+    """Whether there is one GPU to a node, so that nothing links GPUs within one."""
+    gpus, nodes = (answers[name].value if name in answers else 0 for name in ("gpus", "nodes"))
+    return bool(gpus == 1 or (gpus and gpus == nodes))
+
+
+def _link_notes(answers: Mapping[str, Answer], found: Hardware) -> tuple[str, ...]:
+    """A link below the one that the table has for the GPU, which is possible but worth a look."""
+    intra = answers.get("intra")
+    link = _same(found.gpus, "link") if found.gpus else ""
+    if intra is None or not link or link == "pcie" or intra.value != "pcie":
+        return ()
+    said = _says(_origin(intra))
+    return (
+        f"The GPUs of a host with {found.name} have {INTRA[str(link)].title}; {said} pcie, and the plan takes that. If it is there, "
+        f"say --intra {link}.",
+    )
+
+
+def _sources(answers: Mapping[str, Answer], found: Hardware) -> tuple[Source, ...]:
+    """Where the facts about this hardware come from, each once."""
+    kept = {source.id: source for row in found.gpus for source in sources(row)}
+    for name, links in (("intra", INTRA), ("inter", INTER)):
+        link = links.get(_text(answers, name))
+        if link is not None:
+            kept |= {source.id: source for source in link.sources}
+    return tuple(kept.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardguide.guidance.model import Model
+from shardguide.guidance.serialise import digest
 from shardguide.readers.hf_config import HfConfig
 from shardguide.readers.model import read_model
 
@@ -28,7 +29,13 @@ def load(text: str, implementation: str) -> Model:
                 *notes,
                 f"The file is quantised ({evidence.quantization}); the shapes are those of the unquantised model.",
             )
-        return model._replace(name=_name(text), notes=notes, config_dtype=evidence.dtype, heads=_heads(evidence.config))
+        return model._replace(
+            name=_name(text),
+            notes=notes,
+            config_dtype=evidence.dtype,
+            heads=_heads(evidence.config),
+            origin=digest(evidence.config, model.implementation),
+        )
     from shardguide.readers.shapes import Shapes
 
     if isinstance(evidence, Shapes):
@@ -58,9 +65,8 @@ def _quantised(shapes: Shapes) -> tuple[str, ...]:
     low = sorted({one.dtype for one in shapes.parameters if one.dtype.startswith("float8")})
     if not low:
         return ()
-    return (
-        f"The file holds {', '.join(low)} tensors: a quantised checkpoint, whose scales count as parameters here. What is trained has other shapes and dtypes; a manifest of that model gives its numbers.",
-    )
+    words = f"The file holds {', '.join(low)} tensors: a quantised checkpoint, whose scales count as parameters here."
+    return (f"{words} What is trained has other shapes and dtypes; a manifest of that model gives its numbers.",)
 
 
 def for_release(model: Model, minor: tuple[int, int]) -> Model:

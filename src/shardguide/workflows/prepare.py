@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any
 
 from shardguide.guidance.errors import UnusableInput
@@ -21,17 +20,25 @@ from shardguide.guidance.record import (
     Snippet,
 )
 from shardguide.guidance.serialise import digest
-from shardguide.knowledge.hardware.links import check_counts
+from shardguide.guidance.sha import sha256
 from shardguide.knowledge.hardware.memory import parse_memory
 
 from . import fields, hardware
 from .evidence import Handed, read_files
-from .gather import Gathered, ask, gather
+from .gather import Gathered, ask, counts, gather
 from .model import for_release, load, with_one_dimension
 from .release import Resolved, resolve
+from .remembered import still_true
 from .request import PlanRequest
 from .situation import Situation
 from .sources import cite
+
+
+def fingerprint(model: Model) -> str:
+    """What identifies a model in a request: its configuration's digest, else every field and parameter."""
+    if model.origin:
+        return digest(model.origin, model.tp_plan, model.name)
+    return sha256(repr(model).encode()).hexdigest()
 
 
 class Prepared(NamedTuple):
@@ -71,22 +78,6 @@ def _derived(gathered: Gathered, handed: Handed) -> Gathered:
     elif gpus and gpus % fact.value == 0:
         answers["nodes"] = Answer(gpus // fact.value, fact.where)
     return gathered._replace(answers=answers)
-
-
-def _counts(gathered: Gathered) -> None:
-    """Refuse counts that contradict each other when the user said both; a file against a flag is asked about."""
-    gpus, nodes, tp = (gathered.value(name) for name in ("gpus", "nodes", "tp"))
-    if gpus and nodes:
-        check_counts(gpus, nodes)
-    if gpus and tp and gpus % tp:
-        raise UnusableInput(f"--tp {tp} does not divide --gpus {gpus}; tensor parallelism needs equal groups.")
-    if gpus and nodes and tp and (gpus // nodes) % tp:
-        raise UnusableInput(
-            f"--tp {tp} does not divide the {gpus // nodes} GPUs of a node; tensor-parallel groups must stay within one."
-        )
-    size = gathered.value("shard_size")
-    if size and gpus and (gpus // (tp or 1)) % size:
-        raise UnusableInput(f"--shard-size {size} does not divide the {gpus // (tp or 1)} data-parallel ranks.")
 
 
 def _contradictions(gathered: Gathered, model: Model, minor: tuple[int, int]) -> None:
@@ -204,61 +195,22 @@ def _questions(
     return list(first.values())
 
 
-# What was remembered about one thing says nothing any more once another one is stated anew.
-_DEPENDENTS = {"gpus": ("nodes", "tp", "shard_size"), "gpu": ("gpu_memory", "device"), "model": ("implementation",)}
-
-
-def _still_true(request: PlanRequest, handed: Handed) -> dict[str, Any]:
-    """The remembered answers, without those that belong to another cluster or GPU than the one stated now."""
-    kept = dict(request.remembered)
-    stated = {name: str(value) for name, value in request.given.items()}
-    stated |= {name: str(fact.value) for name, fact in handed.facts.items() if name not in stated}
-    for name, dependents in _DEPENDENTS.items():
-        if name in stated and stated[name] != str(request.remembered.get(name)):
-            for dependent in dependents:
-                kept.pop(dependent, None)
-    if (
-        "gpu_memory" in stated
-        and "gpu" in kept
-        and "gpu" not in stated
-        and not hardware.agrees(kept["gpu"], stated["gpu_memory"])
-    ):
-        del kept["gpu"]
-    if stated.get("nodes", str(kept.get("nodes"))) == "1" or stated.get("gpus") == "1":
-        kept.pop("inter", None)
-    return kept
-
-
-def _file_behind(gathered: Gathered) -> str:
-    """The file or notebook that states the GPU or its memory; "" when the user said both."""
-    for name in ("gpu_memory", "gpu"):
-        answer = gathered.answers.get(name)
-        if answer is not None and answer.source != "user":
-            return answer.source.removeprefix("file:") if answer.source != "notebook" else "the notebook"
-    return ""
-
-
 def prepare(request: PlanRequest) -> Prepared:
     """Read everything that was handed over.
 
     Raises UnusableInput for input that cannot be read and for options that contradict each other.
     """
-    handed = read_files(request.files, request.measured, request.current)
-    gathered = gather(fields.PLAN, request.given, handed.facts, _still_true(request, handed))
-    gathered = _derived(gathered, handed)
-    _counts(gathered)
+    handed = read_files(request.files, request.measured, request.current, request.given, request.remembered)
+    gathered = gather(fields.PLAN, request.given, handed.facts, still_true(request, handed))
+    gathered = gathered._replace(conflicts=(*handed.questions, *gathered.conflicts))
+    gathered = counts(_derived(gathered, handed), handed.facts.get("gpus_per_node"))
+    gathered, found = hardware.understand(gathered, handed.facts)
     report = handed.facts.get("torch")
     resolved = resolve(
         request.given.get("torch"),
         request.site_packages,
         request.remembered.get("torch"),
         (str(report.value), report.where) if report else None,
-    )
-    found = hardware.resolve(
-        gathered.value("gpu", ""),
-        gathered.value("gpu_memory", ""),
-        gathered.value("device", ""),
-        _file_behind(gathered),
     )
     answers = {name: answer for name, answer in gathered.answers.items() if name != "torch"}
     if resolved.release.version:
@@ -268,7 +220,7 @@ def prepare(request: PlanRequest) -> Prepared:
     inputs = (
         sorted((name, answer.value) for name, answer in answers.items() if name not in ("model", "torch", "tp_plan")),
         handed.digest,
-        model and sha256(repr(model).encode()).hexdigest(),
+        model and fingerprint(model),
         sorted(request.also),
     )
     if model is None:
@@ -277,7 +229,7 @@ def prepare(request: PlanRequest) -> Prepared:
     model, scalars = with_one_dimension(for_release(model, resolved.minor))
     _contradictions(gathered, model, resolved.minor)
     s = _situation(gathered, resolved, model, found, handed)._replace(scalars=scalars)
-    questions = (*handed.questions, *_questions(s, gathered, resolved, found, handed))
+    questions = tuple(_questions(s, gathered, resolved, found, handed))
     notes = (*model.notes, *found.notes, *handed.notes)
     return Prepared(resolved.release, answers, model, s, questions, notes, inputs)
 

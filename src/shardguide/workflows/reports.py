@@ -2,69 +2,201 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.record import Question
-from shardguide.readers.environment import Merged, merge, read_file
+from shardguide.readers.environment import Contradiction, Found, Merged, merge, read_file
 
-from .gather import FileFact
+from . import fields
+from .gather import FileFact, agree, ask
 
-# A file's accelerator settings that are the same thing as a field.
-_SAME = {"gpus": "gpus", "nodes": "nodes", "gpu": "gpu", "intra": "intra", "torch": "torch"}
-_DEVICES = {"cuda": "cuda", "rocm": "rocm", "xpu": "xpu"}
+# A file's settings that are the same thing as a field.
+_SAME = {
+    "gpus": "gpus",
+    "nodes": "nodes",
+    "gpu": "gpu",
+    "gpu_memory_mib": "gpu_memory",
+    "intra": "intra",
+    "torch": "torch",
+}
+_DEVICES = ("cuda", "rocm", "xpu")
+_PROFILE = re.compile(r"(\d{1,3})gb")  # "1c.3g.71gb", "1g.10gb+me"
+
+Facts = dict[str, FileFact]
 
 
-def hardware_facts(files: tuple[str, ...]) -> tuple[dict[str, FileFact], tuple[Question, ...], tuple[str, ...]]:
-    """Facts by field name, questions where files contradict each other, and notes. Raises UnusableInput."""
+def hardware_facts(
+    files: tuple[str, ...], given: Mapping[str, Any], remembered: Mapping[str, Any]
+) -> tuple[Facts, tuple[Question, ...], tuple[str, ...]]:
+    """Facts by field name, questions where files contradict each other, and notes. Raises UnusableInput.
+
+    Besides fields: ``gpus_per_node`` (GPUs of one host), ``mig`` (MIG is on) and ``mixed`` (names of GPUs that differ).
+    Where files contradict each other, an answer that was given or remembered decides; what the plan doesn't depend on
+    (driver, operating system) is noted.
+    """
     merged = merge([part for path in files for part in read_file(path)])
-    facts: dict[str, FileFact] = {}
-    for key, name in _SAME.items():
-        if key in merged.values:
-            facts[name] = FileFact(merged.values[key].value, merged.values[key].source)
-    memory = merged.values.get("gpu_memory_mib")
-    partitions = merged.values.get("mig_memory_mib")
-    if partitions and not merged.mixed:
-        facts["gpu_memory"] = FileFact(f"{min(partitions.value)}MiB", partitions.source)
+    facts = {name: _fact(key, merged.values[key]) for key, name in _SAME.items() if key in merged.values}
+    notes = [*merged.notes, *_mixed(merged, facts)]
+    known = {**remembered, **given}
+    questions: list[Question] = []
+    for key in dict.fromkeys(item.id for item in merged.contradictions):
+        items = [item for item in merged.contradictions if item.id == key]
+        if key in _SAME:
+            questions += _settle(key, items, facts, known, given)
+        elif key not in ("gpus_per_node", "torch_build"):
+            notes.append(_noted(items[0]))
+    notes += _partitions(merged, facts, known)
+    if "mig" not in facts:
+        questions += _per_host(merged, facts, known)
+    more, asked = _build(merged, facts, known)
+    return facts, (*questions, *asked), (*notes, *more)
+
+
+def _fact(key: str, found: Found) -> FileFact:
+    return FileFact(f"{found.value}MiB" if key == "gpu_memory_mib" else found.value, found.source)
+
+
+def _candidates(key: str, items: list[Contradiction]) -> list[FileFact]:
+    """What the files say, each value once."""
+    found = [_fact(key, one) for item in items for one in (item.first, item.second)]
+    return list({str(one.value): one for one in found}.values())
+
+
+def _agrees(name: str, value: Any, known: Any) -> bool:
+    """Whether an answer as given or remembered is what a file says; an unreadable answer is refused where it is used."""
+    try:
+        return agree(name, value, {one.name: one.parse for one in fields.PLAN}[name](str(known)))
+    except UnusableInput:
+        return False
+
+
+def _settle(
+    key: str, items: list[Contradiction], facts: Facts, known: Mapping[str, Any], given: Mapping[str, Any]
+) -> list[Question]:
+    """Files that contradict each other on a field: the answer decides, else it is asked."""
+    name = _SAME[key]
+    candidates = _candidates(key, items)
+    if name in known:
+        for candidate in candidates:
+            if _agrees(name, candidate.value, known[name]):
+                facts[name] = candidate
+                return []
+    if name in given:
+        return []  # neither file agrees with what is said: asked where answers and files meet
+    why = (
+        f"The plan would be made for one of them; leave the wrong file out or state it with --{name.replace('_', '-')}."
+    )
+    return [Question(name, items[0].sentence, why, tuple(str(one.value) for one in candidates))]
+
+
+def _noted(item: Contradiction) -> str:
+    return f"{item.sentence.removesuffix(': which one is right?')}. The plan does not depend on it."
+
+
+def _per_host(merged: Merged, facts: Facts, known: Mapping[str, Any]) -> list[Question]:
+    """GPUs of one host, and the totals that follow; where reports disagree, the totals that were stated decide."""
+    per_node = merged.values.get("gpus_per_node")
+    if per_node is None:
+        return []
+    items = [item for item in merged.contradictions if item.id == "gpus_per_node"]
+    hosts = [item for item in items if item.first.source == per_node.source]
+    shown = _candidates("gpus_per_node", hosts) or [_fact("gpus_per_node", per_node)]
+    both = [_count(known, name) or (facts[name].value if name in facts else 0) for name in ("gpus", "nodes")]
+    if len(shown) > 1 and all(both):
+        shown = [one for one in shown if one.value * both[1] == both[0]] or shown
+    if len(shown) > 1 and not all(both):
+        field = fields.NODES if both[0] else fields.GPUS
+        sentence = hosts[0].sentence.removesuffix(": which one is right?")
+        return [ask(field)._replace(ask=f"{sentence}. {field.ask}")]
+    fact = facts["gpus_per_node"] = shown[0]
+    if "nodes" in facts and "gpus" not in facts:
+        facts["gpus"] = FileFact(fact.value * facts["nodes"].value, fact.where)
+    elif "gpus" in facts and "nodes" not in facts and facts["gpus"].value % fact.value == 0:
+        facts["nodes"] = FileFact(facts["gpus"].value // fact.value, fact.where)
+    return []
+
+
+def _count(known: Mapping[str, Any], name: str) -> int:
+    text = str(known.get(name, "")).strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def _mixed(merged: Merged, facts: Facts) -> list[str]:
+    """GPUs of a host that differ: all their names, and the least memory (which is what ``gpu_memory_mib`` has)."""
+    if not merged.mixed:
+        return []
+    names = tuple(dict.fromkeys(name for name, _, _ in merged.models if name))
+    if len(names) > 1:
         facts.pop("gpu", None)
-    elif memory:
-        facts["gpu_memory"] = FileFact(f"{memory.value}MiB", memory.source)
+        facts["mixed"] = FileFact(
+            names, merged.values["gpus_per_node"].source if "gpus_per_node" in merged.values else "file"
+        )
+    kinds = ", ".join(
+        f"{count} × {name or 'GPU'}{f' with {mib} MiB' if mib else ''}" for name, mib, count in merged.models
+    )
+    return [
+        f"The GPUs of a host differ ({kinds}): fully_shard gives every rank the same padded shards, so the plan holds the shards "
+        "against the smallest."
+    ]
+
+
+def _partitions(merged: Merged, facts: Facts, known: Mapping[str, Any]) -> list[str]:
+    """MIG: each process sees one partition, so the memory is a partition's and the GPUs of a host say nothing about ranks."""
+    on = merged.values.get("mig")
+    if on is None:
+        return []
+    facts["mig"] = FileFact(True, on.source)
+    facts.pop("gpu_memory", None)
+    sizes, profiles = merged.values.get("mig_memory_mib"), merged.values.get("mig_profiles")
+    listed: list[str] = []
+    if sizes:
+        listed = [f"{mib}MiB" for mib in sorted(sizes.value)]
+    elif profiles:
+        gigabytes = {int(match[1]) for match in map(_PROFILE.search, profiles.value) if match}
+        listed = [f"{gb}GB" for gb in sorted(gigabytes)]
+    source = (sizes or profiles or on).source
+    where = on.source.removeprefix("file:")
+    apart = "NVLink does not join partitions, and --gpus counts the partitions that are used."
+    if not listed:
+        return [f"MIG is on ({where}) and no partition is listed. {apart}"]
+    own = [one for one in listed if "gpu_memory" in known and _agrees("gpu_memory", one, known["gpu_memory"])]
+    chosen = (own or listed)[0]
+    facts["gpu_memory"] = FileFact(chosen, source)
+    kinds = f" ({', '.join(profiles.value)})" if profiles else ""
+    smallest = f", the smallest of {', '.join(listed)}" if len(listed) > 1 and not own else ""
+    return [
+        f"MIG is on ({where}): a process sees one partition{kinds}, and the plan holds the shards against {chosen}{smallest}. {apart}"
+    ]
+
+
+def _build(merged: Merged, facts: Facts, known: Mapping[str, Any]) -> tuple[list[str], list[Question]]:
+    """The accelerator that PyTorch was built for: the kind of device where no GPU is named, else compared with it."""
     build = merged.values.get("torch_build")
-    if build and build.value in _DEVICES:
-        facts["device"] = FileFact(_DEVICES[build.value], build.source)
-    per_node, nodes, gpus = (merged.values.get(key) for key in ("gpus_per_node", "nodes", "gpus"))
-    if per_node and nodes and not gpus:
-        facts["gpus"] = FileFact(per_node.value * nodes.value, per_node.source)
-    if per_node and gpus and not nodes and gpus.value % per_node.value == 0:
-        facts["nodes"] = FileFact(gpus.value // per_node.value, per_node.source)
-    if per_node:
-        facts["gpus_per_node"] = FileFact(per_node.value, per_node.source)
-    questions = tuple(
-        Question(_id(item.id), item.sentence, "The plan would be made for one of them; leave the wrong file out or state the value.",
-                 (str(item.first.value), str(item.second.value)))
-        for item in merged.contradictions
-    )  # fmt: skip
-    return facts, questions, (*merged.notes, *_notes(merged))
+    if build is None:
+        return [], []
+    from .hardware import kind
 
-
-def _id(key: str) -> str:
-    """The field that a contradiction is about."""
-    return {"gpu_memory_mib": "gpu_memory"}.get(key, key)
-
-
-def _notes(merged: Merged) -> tuple[str, ...]:
-    """Mixed GPUs and partitions, and a build that does not fit the device."""
-    out = []
-    if merged.mixed:
-        kinds = ", ".join(
-            f"{count} × {name or 'GPU'}{f' with {mib} MiB' if mib else ''}" for name, mib, count in merged.models
-        )
-        out.append(
-            f"The GPUs of a host differ ({kinds}): fully_shard gives every rank the same padded shards, so the plan holds the shards "
-            "against the smallest."
-        )
-    if "mig_memory_mib" in merged.values:
-        out.append("MIG is on: each process sees one partition, and the plan holds the shards against the smallest.")
-    build = merged.values.get("torch_build")
-    if build and build.value == "cpu" and "gpu" in merged.values:
-        out.append(
-            f"The installed PyTorch is a CPU build ({build.source.removeprefix('file:')}) on a host with GPUs: it cannot use them."
-        )
-    return tuple(out)
+    gpu = str(known.get("gpu") or (facts["gpu"].value if "gpu" in facts else ""))
+    device = str(known.get("device") or "") or (kind(gpu) if gpu else "")
+    builds = [build, *(item.second for item in merged.contradictions if item.id == "torch_build")]
+    where = {str(one.value): one.source.removeprefix("file:") for one in reversed(builds)}
+    notes = []
+    if "cpu" in where and ("gpu" in merged.values or merged.mixed):
+        notes.append(f"The installed PyTorch is a CPU build ({where['cpu']}) on a host with GPUs: it cannot use them.")
+    usable = [name for name in where if name in _DEVICES]
+    if device:
+        notes += [
+            f"The PyTorch of {where[name]} is a {name} build, and {gpu or 'the device'} is a {device} device: it cannot use it."
+            for name in usable
+            if device not in (name, "cpu")
+        ]
+    elif len(usable) > 1:
+        says = ", ".join(f"{where[name]}: {name}" for name in usable)
+        ask_ = f"The reports are of PyTorch builds for different devices ({says}): which device is trained on?"
+        return notes, [Question("device", ask_, "Backend and mixed precision depend on it.", tuple(usable))]
+    elif usable:
+        facts["device"] = FileFact(usable[0], next(one.source for one in builds if one.value == usable[0]))
+    return notes, []

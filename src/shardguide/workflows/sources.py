@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Check, Decision, Release, Source
+from shardguide.guidance.sha import sha256
 from shardguide.installed.verify import claims
 from shardguide.knowledge import claims_store, releases
 from shardguide.knowledge.lines import Lines
 
 
+_version: list[str] = []
+
+
 def knowledge_version() -> str:
     """What identifies the knowledge that answered: the first digits of the digest of the shipped claims."""
-    return sha256(Lines("claims.json").text.encode()).hexdigest()[:12]
+    if not _version:
+        _version.append(sha256(Lines("claims.json").text.encode()).hexdigest()[:12])
+    return _version[0]
 
 
 class Cited(NamedTuple):

@@ -36,6 +36,14 @@ def configure(parser: ArgumentParser) -> None:
     add_common(parser)
 
 
+def load() -> None:
+    """Load what ``call`` needs."""
+    import shardguide.frontends.conduct
+    import shardguide.workflows.plan
+
+    _ = shardguide.workflows.plan
+
+
 def call(arguments: Namespace) -> int:
     """Plan, ask what is missing, show, write on request."""
     from shardguide.frontends import conduct

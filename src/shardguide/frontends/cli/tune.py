@@ -34,6 +34,14 @@ def configure(parser: ArgumentParser) -> None:
     add_common(parser)
 
 
+def load() -> None:
+    """Load what ``call`` needs."""
+    import shardguide.frontends.conduct
+    import shardguide.workflows.tune
+
+    _ = shardguide.workflows.tune
+
+
 def call(arguments: Namespace) -> int:
     """Recommend dtypes and offload, beside what runs now."""
     from shardguide.frontends import conduct

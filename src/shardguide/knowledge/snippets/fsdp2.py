@@ -11,7 +11,7 @@ from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.model import Unit
 from shardguide.guidance.record import Snippet
 
-from . import loop
+from . import loop, weights
 from .record import verified
 from .spec import TrainingSpec, check, path, pattern
 from .text import Imports, Repeat, call, dtype, names_match, repeats
@@ -34,9 +34,9 @@ def render(spec: TrainingSpec) -> Snippet:
     functions = [
         loop.build_model(spec, imports, meta=spec.meta_init),
         _shard(spec, release, imports),
-        _initialise(spec, imports),
-        _load(spec, imports),
-        _place_ignored(spec, imports),
+        weights.initialise(spec),
+        weights.load(spec, imports),
+        weights.place_ignored(spec, imports),
         _by_mesh(spec),
         loop.build_optimizer(spec, imports, per_mesh=_tensor_parallel(spec)),
         loop.load_batches(spec),
@@ -194,9 +194,9 @@ def _shard(spec: TrainingSpec, release: tuple[int, int], imports: Imports) -> li
             "for block in blocks(model):",
             f"    {_fully_shard(spec, 'block', 'block')}",
         ]
-    for names in spec.tied:
+    for tied in spec.tied:
         body.append("# One tensor under several names; one group, here or above, must hold all of them:")
-        body += [f"#   {pattern(name)}" for name in names]
+        body += [f"#   {pattern(name)}" for name in tied]
     body.append(_fully_shard(spec, "model", "root"))
     lines += [f"    {line}" for line in body] + ["    return model"]
     return lines if spec.units else [*loop.blocks_placeholder(), *lines]
@@ -255,122 +255,6 @@ def _checkpoint(numbered: list[Repeat], imports: Imports) -> list[str]:
         "apply_activation_checkpointing(  # before fully_shard, which then shards the wrapped blocks",
         "    model, checkpoint_wrapper_fn=checkpoint_wrapper, check_fn=lambda module: type(module) in classes",
         ")",
-    ]
-
-
-def _initialise(spec: TrainingSpec, imports: Imports) -> list[str]:
-    """Values for what the meta device left without: shards first, buffers too."""
-    if not spec.meta_init:
-        return []
-    where = '"cpu"' if spec.offload else "device"
-    lines = ["def initialise(model, mesh, device):"]
-    four = _transformers4(spec)
-    body: list[str] = []
-    if four:
-        body.append("buffers = dict(model.named_buffers())")
-    body.append(f"model.to_empty(device={where})  # each rank allocates its own shards only")
-    if four:
-        body += ["for name, buffer in model.named_buffers():", "    buffer.copy_(buffers[name])"]
-    if spec.weights == "random":
-        body += _seed(spec)
-    if four and spec.weights == "random":
-        body += [
-            "for module in model.modules():",
-            "    module._is_hf_initialized = False  # transformers 4 counts the meta tensors as initialised",
-        ]
-    if spec.architecture and not (four and spec.weights != "random"):
-        what = "parameters and buffers" if not four else "parameters"
-        body.append(f"model.init_weights()  # {what}")
-    elif not spec.architecture:
-        body += [
-            "for module in model.modules():",
-            '    if hasattr(module, "reset_parameters"):',
-            "        module.reset_parameters()  # must set buffers as well",
-            "    elif [*module.parameters(recurse=False), *module.buffers(recurse=False)]:",
-            '        raise NotImplementedError(f"{type(module).__name__} needs a reset_parameters()")',
-        ]
-    if spec.offload:
-        body += [
-            "for module in model.modules():  # buffers are not offloaded",
-            "    for name, buffer in list(module.named_buffers(recurse=False)):",
-            "        setattr(module, name, buffer.to(device))",
-        ]
-    return [*lines, *(f"    {line}" for line in body)]
-
-
-def _transformers4(spec: TrainingSpec) -> bool:
-    """Whether the model comes from transformers 4, whose init_weights() leaves buffers alone."""
-    return bool(spec.architecture) and spec.implementation == "transformers4"
-
-
-def _seed(spec: TrainingSpec) -> list[str]:
-    """DTensor draws one global tensor on CUDA and XPU; on CPU, and for shards kept there, every rank draws its own shard."""
-    if spec.device_type != "cpu" and not spec.offload:
-        return ["torch.manual_seed(0)  # the same everywhere: a sharded tensor draws its own part of one random tensor"]
-    place = 'mesh.get_local_rank("shard")' if len(spec.mesh) > 1 else "mesh.get_local_rank()"
-    return [f"torch.manual_seed({place})  # CPU shards: different ones draw different numbers, replicas the same"]
-
-
-def _load(spec: TrainingSpec, imports: Imports) -> list[str]:
-    if spec.weights == "random" or not spec.meta_init:
-        return []
-    state = "torch.distributed.checkpoint.state_dict"
-    if spec.weights == "dcp":
-        imports.module("torch.distributed.checkpoint as dcp")
-        imports.name(state, "get_model_state_dict", "set_model_state_dict")
-        return [
-            "def load(model):",
-            '    """Every rank reads its own shards, whatever number of ranks wrote them."""',
-            "    state = get_model_state_dict(model)",
-            "    dcp.load(state, checkpoint_id=CHECKPOINT)",
-            "    set_model_state_dict(model, state)",
-        ]
-    imports.name(state, "StateDictOptions", "set_model_state_dict")
-    imports.module("torch.distributed as dist")
-    keyword = "dtype" if spec.implementation != "transformers4" else "torch_dtype"
-    lines = [
-        "def load(model):",
-        '    """Rank 0 reads the whole checkpoint into host memory; every rank receives its shards."""',
-        "    state = {}",
-    ]
-    if spec.architecture:
-        lines += [
-            "    if dist.get_rank() == 0:",
-            f"        whole = {spec.architecture}.from_pretrained(MODEL, {keyword}={dtype(spec.param_dtype)})",
-            "        state = whole.state_dict()",
-        ]
-    else:
-        lines += ["    if dist.get_rank() == 0:", "        state = read_checkpoint()"]
-    offload = ", cpu_offload=True" if spec.offload else ""
-    lines += [
-        f"    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True{offload})",
-        "    set_model_state_dict(model, state, options=options)",
-    ]
-    if spec.architecture:
-        return lines
-    return [
-        "def read_checkpoint():",
-        '    """Yours: the whole state dict, on the CPU."""',
-        '    raise NotImplementedError("read_checkpoint is yours to write")',
-        "",
-        "",
-        *lines,
-    ]
-
-
-def _place_ignored(spec: TrainingSpec, imports: Imports) -> list[str]:
-    """fully_shard leaves ignored parameters where they are, and as different between ranks as they are."""
-    if not spec.ignored:
-        return []
-    imports.name("torch.distributed.tensor", "DTensor")
-    imports.module("torch.distributed as dist")
-    return [
-        "def place_ignored(model, device):",
-        '    """Ignored parameters: onto the device, with rank 0\'s values; fully_shard does neither."""',
-        "    for parameter in model.parameters():",
-        "        if not isinstance(parameter, DTensor):",
-        "            parameter.data = parameter.data.to(device)",
-        "            dist.broadcast(parameter.data, src=0)",
     ]
 
 

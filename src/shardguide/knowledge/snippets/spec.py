@@ -6,10 +6,10 @@ Named tuples with plain values, so that two equal plans give the same text byte 
 from __future__ import annotations
 
 from keyword import iskeyword
-from typing import NamedTuple
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.model import Unit
+from shardguide.guidance.named import NamedTuple
 
 
 class TrainingSpec(NamedTuple):

@@ -80,7 +80,7 @@ def names_match(patterns: Iterable[str], name: str = "name") -> str:
 
 
 class Repeat:
-    """Units that lie in one numbered list of modules: ``model.layers.0``, ``model.layers.1``, …
+    """Units that lie in one numbered list of modules: ``model.layers.0``, ``model.layers.1`` and so on.
 
     ``parts`` holds, bottom-up, what of each element is a unit, with its role: "" is the element itself, "mlp.experts" a
     module in it.

@@ -1,4 +1,4 @@
-"""Does a snippet parse, and does its release have every name, method and keyword that it uses?
+"""Finds out whether a snippet parses, and whether its release has every name, method and keyword that it uses.
 
 This does the work that ``record.verified`` only looks up: the tests run it on every snippet that is offered, for every release.
 Parsing to a syntax tree only; nothing is executed.

@@ -71,7 +71,7 @@ def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -
         and s.memory
         and need.total > s.memory.bound
     ):
-        why = f"This plan cannot fit as asked for ({gib(need.total)} on the largest rank, of {s.memory.text}); see the decision on sharding."
+        why = f"As asked for it cannot fit ({gib(need.total)} on the largest rank, of {s.memory.text}); see the decision on sharding."
         return Decision("cpu_offload", "no", (why,), (yes,), tuple(sources))
     if offloads(s, layout, need):
         pin = "pinned host memory cannot be paged or used by others; pin_memory=False where the host is short of it"

@@ -66,7 +66,7 @@ def _why(s: Situation, chosen: Policy) -> tuple[list[str], list[str], list[Alter
     if s.bf16:
         return [f"{device} computes in bfloat16 natively; {range_}."], ["bf16.check"], [other]
     if s.bf16 is False:
-        lead = f"{kept} {device} has no native bfloat16, so PyTorch emulates it: keep the parameters in float32 and compute in float16 instead."
+        lead = f"{kept} {device} has no native bfloat16, so PyTorch emulates it: keep float32 parameters and compute in float16."
         return (
             [lead],
             ["bf16.check", "bf16.emulation"],

@@ -182,7 +182,7 @@ def smallest(s: Situation) -> int:
 def _alternatives(s: Situation, best: Candidate, measured: str) -> list[Alternative]:
     """Every other strategy with why it was not taken; ``measured`` is the strategy that a measurement ruled out, or ""."""
     if s.dp == 1:
-        why = "There is one data-parallel rank: nothing to shard over. With CPU offload (--offload yes) it would move the states to the host."
+        why = "There is one data-parallel rank: nothing to shard over. With --offload yes it would move the states to the host."
         return (
             [Alternative("full", why)]
             if best.layout.strategy == "none"

@@ -1,0 +1,20 @@
+"""SHA-256 without OpenSSL: hashlib loads that library for every process, which costs more than all the digests of a plan.
+
+CPython builds the algorithm in as well, under a name that changed in 3.12; its own random module takes it the same way.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hashlib import sha256
+else:
+    try:
+        from _sha2 import sha256
+    except ImportError:
+        try:
+            from _sha256 import sha256
+        except ImportError:
+            from hashlib import sha256
+
+__all__ = ["sha256"]
