@@ -169,7 +169,7 @@ def test_80gb_is_read_as_gib_when_refusing() -> None:
 @pytest.mark.parametrize(
     ("missing", "question"),
     [
-        ({"gpus": None}, "gpus"), ({"nodes": None}, "nodes"), ({"gpu": None}, "gpu"), ({"intra": None}, "intra"),
+        ({"gpus": None}, "gpus"), ({"nodes": None}, "nodes"), ({"gpu": None}, "gpu"), ({"intra": None, "gpu": "A100 80GB"}, "intra"),
         ({"inter": None}, "inter"), ({"optimizer": None}, "optimizer"), ({"param_dtype": None}, "param_dtype"), ({"model": None}, "model"),
     ],
 )  # fmt: skip
@@ -209,7 +209,7 @@ def test_contradictions_and_nonsense_are_refused_in_one_sentence(changes: dict[s
 
 def test_a_size_that_only_a_partition_explains_is_a_question() -> None:
     record = made(gpu="H100", gpu_memory="24GB")
-    question = next(one for one in record["questions"] if one["id"] == "gpu_memory")
+    question = next(one for one in record["questions"] if one["id"] == "gpu")
     assert "MIG" in question["ask"] and record["status"] == "needs_answers"
 
 

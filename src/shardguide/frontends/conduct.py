@@ -6,11 +6,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.record import Guidance
 from shardguide.guidance.serialise import to_dict, with_approval
-from shardguide.guidance.errors import UnusableInput
 from shardguide.notebook import Notebook, project_key
-from shardguide.workflows.remembered import superseded
 from shardguide.workflows.sources import knowledge_version
 
 # Answers worth remembering for the project; files and one-time switches are not.
@@ -50,6 +49,8 @@ def conduct(make: Callable[[dict[str, Any]], Guidance], notebook: Notebook) -> d
     if said:
         notebook.remember(project(), said, "user")
     stated = {name: answer.value for name, answer in guidance.answers.items() if answer.source == "user"}
+    from shardguide.workflows.remembered import superseded
+
     for name in superseded(stated, known):
         notebook.forget(project(), name)
     notebook.save(record, guidance.id, project(), knowledge_version())

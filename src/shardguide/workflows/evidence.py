@@ -26,10 +26,13 @@ def read_files(
     files: tuple[str, ...],
     measured: tuple[str, ...],
     current: str,
-    given: Mapping[str, Any] = {},  # noqa: B006 - never changed
-    remembered: Mapping[str, Any] = {},  # noqa: B006
+    given: Mapping[str, Any] = {},
+    remembered: Mapping[str, Any] = {},
 ) -> Handed:
-    """Everything in the files; what was given or remembered settles where files contradict each other. Raises UnusableInput, with the file's name, for one that cannot be used."""
+    """Everything in the files; what was given or remembered settles where files contradict each other.
+
+    Raises UnusableInput, with the file's name, for one that cannot be used.
+    """
     if not (files or measured or current):
         return Handed()
     facts: dict[str, FileFact] = {}

@@ -83,11 +83,12 @@ def agree(name: str, from_file: Any, stated: Any) -> bool:
         # Drivers report a little less than the vendor's figure, in either reading.
         return any(0.94 * b <= a <= 1.01 * b for a in (read.decimal, read.binary) for b in (said.decimal, said.binary))
     if name == "torch":  # "2.5" and "2.5.1+cu124" are no contradiction: the plan is for a minor release
-        one, other = (
-            str(value).strip().removeprefix("v").partition("+")[0].split(".") for value in (from_file, stated)
-        )
-        return one[:2] == other[:2]
+        return _minor(from_file) == _minor(stated)
     return bool(from_file == stated)
+
+
+def _minor(release: Any) -> list[str]:
+    return str(release).strip().removeprefix("v").partition("+")[0].split(".")[:2]
 
 
 def _conflict(field: Field, stated: Any, fact: FileFact) -> Question:
@@ -100,8 +101,8 @@ def _conflict(field: Field, stated: Any, fact: FileFact) -> Question:
     )
 
 
-# Counts that must divide: the names, the test and what is wrong otherwise.
 def _checks(a: Mapping[str, Answer]) -> list[tuple[tuple[str, ...], str]]:
+    """Counts that do not go together: their names and what is wrong."""
     gpus, nodes, tp, size = (a[name].value if name in a else 0 for name in ("gpus", "nodes", "tp", "shard_size"))
     wrong: list[tuple[tuple[str, ...], str]] = []
     if gpus and nodes:

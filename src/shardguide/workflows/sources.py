@@ -9,7 +9,6 @@ from shardguide.installed.verify import claims
 from shardguide.knowledge import claims_store, releases
 from shardguide.knowledge.lines import Lines
 
-
 _version: list[str] = []
 
 

@@ -44,9 +44,16 @@ def known(record: dict[str, Any]) -> Text:
     return Text("Given: " + ", ".join(parts) + "." if parts else "Nothing is known about the hardware yet.")
 
 
+def _first(text: str) -> str:
+    """The first sentence; the rest is in the full detail."""
+    head, stop, _ = text.partition(". ")
+    return head + "." if stop else text
+
+
 def reasons(decision: dict[str, Any], labels: dict[str, str], verbose: bool) -> list[Block]:
     """Why a choice was taken and why not each other one."""
-    items = [*decision["because"], *(f"not {a['choice']}: {a['why_not']}" for a in decision["instead_of"])]
+    others = [f"not {a['choice']}: {a['why_not'] if verbose else _first(a['why_not'])}" for a in decision["instead_of"]]
+    items = [*decision["because"], *others]
     if verbose:
         items.append(f"sources: {', '.join(decision['sources'])}")
     return [Heading(f"Why: {labels.get(decision['id'], decision['id'])}"), Items(tuple(items))]
@@ -113,10 +120,16 @@ def _accounting(record: dict[str, Any], verbose: bool) -> list[Block]:
     return out
 
 
-def checks(record: dict[str, Any]) -> list[Block]:
+def checks(record: dict[str, Any], verbose: bool = True) -> list[Block]:
     """Each check with its result and what it found."""
-    checks = record["checks"]
-    return [Heading("Checks"), Pairs(tuple((c["id"], c["evidence"], c["result"]) for c in checks))] if checks else []
+    if not record["checks"]:
+        return []
+    # What passed needs no words on the first screen, but for the memory, which never says more than "not ruled out".
+    quiet = [c["id"] for c in record["checks"] if not verbose and c["result"] == "passed" and c["id"] != "memory"]
+    rows = [(c["id"], c["evidence"], c["result"]) for c in record["checks"] if c["id"] not in quiet]
+    if quiet:
+        rows.append(("and", f"passed: {', '.join(quiet)} (--verbose shows what was found)", "passed"))
+    return [Heading("Checks"), Pairs(tuple(rows))]
 
 
 def questions(record: dict[str, Any]) -> list[Block]:
@@ -197,7 +210,7 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     if record["decisions"]:
         out.extend(_decisions(record, verbose))
     out.extend(_accounting(record, verbose))
-    out.extend(checks(record))
+    out.extend(checks(record, verbose))
     out.extend(snippets(record, verbose))
     if verbose:
         out.extend(sources(record))

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text as Styled
 
@@ -17,24 +16,37 @@ _STYLES = {"passed": "green", "failed": "bold red", "unknown": "yellow", "open":
 
 
 def _pairs(block: Pairs) -> Grid:
-    grid = Grid.grid(padding=(0, 2, 0, 0))
-    marked = any(mark for _, _, mark in block.rows)
-    if marked:
-        grid.add_column(no_wrap=True)
+    grid = _indented()
     grid.add_column(no_wrap=True, style="bold")
     grid.add_column()
     for label, text, mark in block.rows:
-        cells = [Styled(label), Styled(one_line(text, 4000))]
-        grid.add_row(*([Styled(MARKS[mark], _STYLES[mark]), *cells] if marked else cells))
+        grid.add_row(Styled(MARKS[mark], _STYLES[mark]), Styled(label), Styled(one_line(text, 4000)))
+    return grid
+
+
+def _indented() -> Grid:
+    """A borderless grid whose first column is the indentation, or what stands in it."""
+    grid = Grid(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False, collapse_padding=True)
+    grid.add_column(no_wrap=True, width=1)
+    return grid
+
+
+def _items(block: Items) -> Grid:
+    grid = Grid(box=None, padding=(0, 1, 0, 0), show_header=False, pad_edge=False)
+    grid.add_column(no_wrap=True, width=3)
+    grid.add_column()
+    for item in block.rows:
+        grid.add_row(Styled("  -"), Styled(one_line(item, 4000)))
     return grid
 
 
 def _table(block: Table) -> Grid:
-    grid = Grid(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    grid = Grid(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    grid.add_column(width=0)
     for i, column in enumerate(block.columns):
         grid.add_column(column, justify="left" if i == 0 else "right")
     for row in block.rows:
-        grid.add_row(*(Styled(one_line(cell)) for cell in row))
+        grid.add_row("", *(Styled(one_line(cell)) for cell in row))
     return grid
 
 
@@ -50,16 +62,15 @@ def show(blocks: Iterable[Block], stream: TextIO) -> None:
             console.print()
             console.print(Styled(one_line(block.text), "bold cyan"))
         elif isinstance(block, Text):
-            console.print(Padding(Styled(one_line(block.text, 4000)), (0, 0, 0, 2)))
+            grid = _indented()
+            grid.add_row("", Styled(one_line(block.text, 4000)))
+            console.print(grid)
         elif isinstance(block, Items):
-            for item in block.rows:
-                grid = Grid.grid(padding=(0, 1, 0, 0))
-                grid.add_row(Styled("-"), Styled(one_line(item, 4000)))
-                console.print(Padding(grid, (0, 0, 0, 2)))
+            console.print(_items(block))
         elif isinstance(block, Pairs):
-            console.print(Padding(_pairs(block), (0, 0, 0, 2)))
+            console.print(_pairs(block))
         elif isinstance(block, Table):
-            console.print(Padding(_table(block), (0, 0, 0, 2)))
+            console.print(_table(block))
         elif isinstance(block, Code):
             # Unwrapped and unboxed: it is there to be pasted. Highlighting (pygments) would cost more than the plan.
             console.print()

@@ -41,8 +41,8 @@ class Candidate(NamedTuple):
         """The arithmetic in words."""
         least = "" if self.states.complete else "at least "
         if s.memory is None:
-            return f"{least}{gib(self.states.total)} of states on the largest rank"
-        return f"{least}{gib(self.states.total)} of states on the largest rank, of {s.memory.text}"
+            return f"{least}{gib(self.states.total)} on the largest rank"
+        return f"{least}{gib(self.states.total)} of {s.memory.text} on the largest rank"
 
 
 def candidate(s: Situation, strategy: str, shard_size: int) -> Candidate:
@@ -198,7 +198,7 @@ def _alternatives(s: Situation, best: Candidate, measured: str) -> list[Alternat
             Alternative(
                 "grad_op",
                 "It keeps the unsharded parameters from forward to backward (see reshard_after_forward) to save one gather a "
-                f"layer; the shards are those of full sharding ({full.needs(s)}). Take it when the measured headroom exceeds "
+                "layer; its shards are those of full sharding. Take it when the measured headroom exceeds "
                 "that amount.",
             )
         )

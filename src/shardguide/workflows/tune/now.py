@@ -9,30 +9,66 @@ from shardguide.guidance.named import NamedTuple
 
 from ..request import NOW_KEYS
 
-_STRATEGIES = {
-    "FULL_SHARD": "full", "SHARD_GRAD_OP": "grad_op", "NO_SHARD": "none", "HYBRID_SHARD": "hybrid", "_HYBRID_SHARD_ZERO2": "hybrid",
-    "full": "full", "grad_op": "grad_op", "none": "none", "hybrid": "hybrid",
-}  # fmt: skip
-_LOW = {"fp16": "float16", "bf16": "bfloat16", "float16": "float16", "bfloat16": "bfloat16"}
+UNKNOWN = "unknown"  # neither said nor readable without running the code; "" stands for None, as PyTorch has it
+SHARDED = "sharded"  # over all ranks, but whether parameters are kept after forward cannot be read
 
 
 class Now(NamedTuple):
-    """What runs today. "" stands for not set (None in PyTorch); "unknown" for what cannot be read without running the code."""
+    """What runs, today or as recommended."""
 
-    api: str = ""  # "fsdp2", "fsdp1", "ddp"; "" if unknown
-    strategy: str = ""  # "full", "grad_op", "hybrid", "none"; "" if unknown
-    shard_size: int = 0  # of a mesh that was read; 0 if unknown
-    param: str = ""  # compute dtype
-    reduce: str = ""
-    output: str = ""
-    buffer: str = ""  # FSDP1's buffer_dtype
-    cast_inputs: str = ""
-    offload: str = ""  # "", "pinned", "pageable"
-    scaler: str = ""  # "", "GradScaler", "ShardedGradScaler"
-    clipping: str = ""  # what was called
-    backend: str = ""
+    api: str = UNKNOWN  # "fsdp2", "fsdp1", "ddp"
+    strategy: str = UNKNOWN  # "full", "grad_op", "hybrid", "none", SHARDED
+    shard: int = 0  # ranks of a shard group, of a mesh that was read; 0: not stated
+    replicate: int = 0
+    tp: int = 0
+    param: str = UNKNOWN  # compute dtype; under DDP that of autocast
+    reduce: str = UNKNOWN
+    output: str = UNKNOWN
+    buffer: str = UNKNOWN  # FSDP1's buffer_dtype
+    cast_inputs: str = UNKNOWN  # "True", "False"
+    autocast: str = UNKNOWN  # dtype of torch.autocast beside FSDP
+    offload: str = UNKNOWN  # "", "pinned", "pageable", "yes" (whether it is pinned cannot be read)
+    scaler: str = UNKNOWN  # "", "GradScaler", "ShardedGradScaler"
+    clipping: str = UNKNOWN  # what is called
+    backend: str = UNKNOWN  # "": init_process_group without one
+    wrapping: tuple[str, ...] | None = None  # roles wrapped on their own beside the root; None: not read
+    classes: tuple[str, ...] = ()  # classes that an auto_wrap_policy names
+    gathers: tuple[tuple[str, int], ...] = ()  # all-gathers a step by role, "root" among them; absent: not known
+    orig_params: bool | None = None  # FSDP1's use_orig_params
+    optimizer: str = ""  # as --optimizer takes it; "" if none was read
+    world: int = 0  # processes, where the file states them
     known: bool = False  # whether anything was read or said
-    where: tuple[tuple[str, str], ...] = ()  # (setting, file:line or "user")
+    where: tuple[tuple[str, str], ...] = ()  # (field, file:line or "user")
+    notes: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()  # what numbers rest on that was not read
+
+    def place(self, field: str) -> str:
+        """Where a field was read; "" if nowhere."""
+        return dict(self.where).get(field, "")
+
+
+class Reading:
+    """Collects fields while a file is read; the first place of each."""
+
+    def __init__(self, current: Current) -> None:
+        self.current = current
+        self.fields: dict[str, object] = {}
+        self.where: dict[str, str] = {}
+        self.notes: list[str] = []
+        self.assumed: list[str] = []
+
+    def set(self, field: str, value: object, where: str) -> None:
+        """A field, unless it is there already."""
+        if field not in self.fields:
+            self.fields[field] = value
+            self.where[field] = where
+
+    def text(self, field: str) -> str:
+        """A field that was set to text; UNKNOWN otherwise."""
+        return str(self.fields.get(field, UNKNOWN))
+
+
+_OFFLOAD = {"yes": "pinned", "pinned": "pinned", "pageable": "pageable", "no": "", "none": ""}
 
 
 def from_words(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -49,10 +85,9 @@ def from_words(pairs: tuple[str, ...]) -> dict[str, str]:
                 raise UnusableInput(f"--now strategy must be full, grad_op, hybrid or none, not {value[:40]!r}.")
             out[key] = value
         elif key == "offload":
-            words = {"yes": "pinned", "pinned": "pinned", "pageable": "pageable", "no": "", "none": ""}
-            if value not in words:
+            if value not in _OFFLOAD:
                 raise UnusableInput(f"--now offload must be yes, no, pinned or pageable, not {value[:40]!r}.")
-            out[key] = words[value]
+            out[key] = _OFFLOAD[value]
         elif key == "scaler":
             if value not in ("yes", "no"):
                 raise UnusableInput(f"--now scaler must be yes or no, not {value[:40]!r}.")
@@ -61,126 +96,59 @@ def from_words(pairs: tuple[str, ...]) -> dict[str, str]:
             out[key] = value
         else:
             raise UnusableInput(f"--now api must be fsdp1, fsdp2 or ddp, not {value[:40]!r}.")
+    if out.get("api") == "ddp":
+        if out.get("strategy", "none") != "none":
+            raise UnusableInput(f"--now api=ddp and strategy={out['strategy']} contradict: DDP shards nothing.")
+        if out.get("offload"):
+            raise UnusableInput("--now api=ddp and offload=yes contradict: CPU offload is a policy of FSDP.")
+    if out.get("api") == "fsdp1" and out.get("scaler"):
+        out["scaler"] = "ShardedGradScaler"  # what scaling means there; code says which one it is
     return out
 
 
-class _Read:
-    """Collects the settings of a Current, the first of each with its place."""
-
-    def __init__(self, current: Current) -> None:
-        self.current = current
-        self.values: dict[str, str] = {}
-        self.where: dict[str, str] = {}
-
-    def take(self, field: str, kind: str, name: str) -> None:
-        for setting in self.current.settings(kind, name):
-            if field not in self.values:
-                self.values[field] = setting.value if setting.known else "unknown"
-                self.where[field] = setting.where
-                if setting.value == "None":
-                    self.values[field] = ""
-
-    def set(self, field: str, value: str, where: str) -> None:
-        self.values.setdefault(field, value)
-        self.where.setdefault(field, where)
-
-
-def read(current: Current | None, said: dict[str, str]) -> Now:
-    """Settings that were said win over those that were read."""
-    values: dict[str, str] = {}
+def read(current: Current | None, said: dict[str, str], minor: tuple[int, int] = (0, 0)) -> Now:
+    """The settings of ``current`` for the release ``minor``; those that were said win."""
+    values: dict[str, object] = {}
     where: dict[str, str] = {}
-    shard = 0
+    notes: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
     if current is not None:
-        taken = _Read(current)
-        api = next((one for one in ("fsdp2", "fsdp1", "ddp") if one in current.strategy.split("+")), "")
-        if api:
-            taken.set("api", api, current.where)
-        if current.language == "yaml":
-            _from_accelerate(taken, current)
-        elif api == "fsdp2":
-            shard = _from_fsdp2(taken, current)
-        elif api == "fsdp1":
-            _from_fsdp1(taken)
-        elif api == "ddp":
-            taken.set("strategy", "none", current.where)
-        for call in current.calls:
-            if call.what.endswith("GradScaler"):
-                taken.set("scaler", call.what.rpartition(".")[2], call.where)
-            elif call.kind == "clipping":
-                taken.set("clipping", call.what, call.where)
-        taken.take("backend", "process_group", "backend")
-        values, where = taken.values, taken.where
+        reading = Reading(current)
+        if current.language == "python":
+            from .read_code import read_code
+
+            read_code(reading, minor)
+        elif current.strategy != "deepspeed":
+            from .read_accelerate import read_accelerate
+
+            read_accelerate(reading)
+        values, where = reading.fields, reading.where
+        notes, assumed = tuple(reading.notes), tuple(reading.assumed)
     values |= said
     where |= dict.fromkeys(said, "user")
-    fields = {name: value for name, value in values.items() if name in Now._fields}
-    return Now(**fields, shard_size=shard, known=bool(values), where=tuple(sorted(where.items())))
+    known = any(name not in ("optimizer", "world") for name in values)
+    if values.get("api") == "ddp":
+        values |= {"strategy": "none", "offload": ""}
+    if "strategy" in said or "api" in said:  # what the file's wrapping costs does not hold for another strategy
+        values |= {"gathers": (), "wrapping": None}
+    now = Now(**values, known=known, where=tuple(sorted(where.items())), notes=notes, assumed=assumed)  # type: ignore[arg-type]
+    return _usual_wrapping(now) if now.wrapping is None else now
 
 
-def _from_fsdp2(taken: _Read, current: Current) -> int:
-    for field, name in (
-        ("param", "param_dtype"),
-        ("reduce", "reduce_dtype"),
-        ("output", "output_dtype"),
-        ("cast_inputs", "cast_forward_inputs"),
-    ):
-        taken.take(field, "fsdp2", f"mp_policy.{name}")
-    for setting in current.settings("fsdp2", "offload_policy"):
-        if setting.value == "CPUOffloadPolicy":
-            pinned = current.settings("fsdp2", "offload_policy.pin_memory")
-            taken.set("offload", "pageable" if any(p.value == "False" for p in pinned) else "pinned", setting.where)
-    shard = 0
-    shapes = [s for s in current.settings("fsdp2", "mesh.mesh_shape") if s.known]
-    sizes = (
-        [int(part) for part in shapes[0].value.strip("()[] ,").split(",") if part.strip().isdigit()] if shapes else []
-    )
-    layers = [call for call in current.calls if call.kind == "fsdp2"]
-    kept = [
-        s.value
-        for call in layers
-        if call.repeated or len(layers) == 1
-        for s in call.settings
-        if s.name == "reshard_after_forward"
-    ]
-    if len(sizes) == 2:
-        taken.set("strategy", "hybrid", shapes[0].where)
-        shard = sizes[1]
-    elif "False" in kept:
-        taken.set("strategy", "grad_op", layers[0].where)
-    else:
-        taken.set("strategy", "full", layers[0].where if layers else current.where)
-    return shard
+def _usual_wrapping(now: Now) -> Now:
+    """All-gathers for the recommended wrapping, where the present one was not read: said, not called exact."""
+    if now.gathers or now.strategy not in ("full", "grad_op", "hybrid") or now.api not in ("fsdp1", "fsdp2"):
+        return now
+    words = "your wrapping was not read, so the recommended one is taken"
+    return now._replace(gathers=usual_gathers(now.api, now.strategy), assumed=(*now.assumed, words))
 
 
-def _from_fsdp1(taken: _Read) -> None:
-    for field, name in (
-        ("param", "param_dtype"),
-        ("reduce", "reduce_dtype"),
-        ("buffer", "buffer_dtype"),
-        ("cast_inputs", "cast_forward_inputs"),
-    ):
-        taken.take(field, "fsdp1", f"mixed_precision.{name}")
-    taken.take("strategy", "fsdp1", "sharding_strategy")
-    taken.values["strategy"] = _STRATEGIES.get(taken.values.get("strategy", "FULL_SHARD"), "")
-    for setting in taken.current.settings("fsdp1", "cpu_offload.offload_params"):
-        if setting.value == "True":
-            taken.set("offload", "pinned", setting.where)
+def usual_gathers(api: str, strategy: str) -> tuple[tuple[str, int], ...]:
+    """All-gathers a step of each group in the code that Shardguide shows.
 
-
-def _from_accelerate(taken: _Read, current: Current) -> None:
-    """Accelerate gives one dtype to computation, reduction and outputs (FSDP1: buffers).
-
-    Source: ``FullyShardedDataParallelPlugin.set_mixed_precision`` in accelerate 1.15.0.
+    The root is not resharded after forward, and under FSDP2 the last group (norm and head) neither.
     """
-    for setting in current.settings("accelerate", "mixed_precision"):
-        low = _LOW.get(setting.value, "")
-        version = [one.value for one in current.settings("accelerate", "fsdp.version")]
-        for field in ("param", "reduce", "output" if version == ["2"] else "buffer"):
-            taken.set(field, low, setting.where)
-        if low == "float16":
-            taken.set("scaler", "GradScaler", setting.where)
-    for setting in current.settings("accelerate", "fsdp.offload_params"):
-        taken.set("offload", "pinned" if setting.value == "True" else "", setting.where)
-    for setting in current.settings("accelerate", "fsdp.sharding_strategy"):
-        taken.set("strategy", _STRATEGIES.get(setting.value, ""), setting.where)
-    for setting in current.settings("accelerate", "fsdp.reshard_after_forward"):
-        taken.set("strategy", "full" if setting.value == "True" else "grad_op", setting.where)
+    twice = 1 if strategy == "grad_op" else 2
+    if api == "fsdp1":
+        return (("block", twice), ("root", 1))
+    return (("block", twice), ("embedding", twice), ("head", 1), ("root", 1))
