@@ -48,6 +48,11 @@ test: $(VENV)/test lint
 test-all: $(VENV)/test lint
 	$(BIN)/pytest -q -n 2 --dist worksteal -m ''
 
+## generate: what is made from the data files (claims and the API index need the releases' wheels: see CONTRIBUTING.md)
+generate: $(VENV)/check
+	$(BIN)/python scripts/build_hardware.py
+	$(BIN)/python scripts/readme_demo.py
+
 ## bench: whole-process CPU time and memory beside bare Python
 bench: $(VENV)/check
 	$(BIN)/python benchmarks/run.py

@@ -36,10 +36,7 @@ def prepare(scenario: Scenario, folder: Path) -> torch.nn.Module:
     """Writes the model's folder and, where needed, a distributed checkpoint; returns the model they hold."""
     import torch.distributed.checkpoint as dcp
 
-    model = models.build(scenario.family)
-    if scenario.spec.param_dtype == "bfloat16":
-        for parameter in model.parameters():
-            parameter.data = parameter.data.bfloat16()
+    model = models.build(scenario.family, getattr(torch, scenario.spec.param_dtype))
     if scenario.spec.architecture:
         model.config.use_cache = True  # as published configurations have it
         model.save_pretrained(folder / "model")
@@ -123,11 +120,11 @@ def execute(scenario: Scenario, folder: Path) -> dict[str, Any]:
         for key, value in start.items():
             if key in expected:
                 assert torch.equal(value, expected[key].detach()), f"{key} is not what the checkpoint holds"
-    buffers = dict(models.build(scenario.family).named_buffers())
-    assert set(buffers) <= set(start)
-    for key, value in buffers.items():
-        torch.testing.assert_close(start[key].to(value.dtype), value, rtol=0, atol=0, msg=f"buffer {key}")
-    single = models.build(scenario.family)
+    single = models.build(scenario.family, getattr(torch, spec.param_dtype))
+    names = [name for name, _ in [*single.named_parameters(), *single.named_buffers()]]
+    assert set(names) == set(start), "tied weights are one tensor, before and after sharding"
+    for key, value in single.named_buffers():
+        torch.testing.assert_close(start[key], value, rtol=0, atol=0, msg=f"buffer {key}")
     with torch.no_grad():
         for key, tensor in [*single.named_parameters(), *single.named_buffers()]:
             tensor.data = start[key].clone()
@@ -149,14 +146,8 @@ def models_have_loss(spec: TrainingSpec) -> bool:
 
 
 def _own(spec: TrainingSpec, *, meta: bool) -> torch.nn.Module:
-    torch.manual_seed(0)
-    dtype = torch.get_default_dtype()
-    torch.set_default_dtype(getattr(torch, spec.param_dtype))
-    try:
-        with torch.device("meta" if meta else "cpu"):
-            return models.Own()
-    finally:
-        torch.set_default_dtype(dtype)
+    with torch.device("meta" if meta else "cpu"):
+        return models.build("own", getattr(torch, spec.param_dtype))
 
 
 def _freeze(model: torch.nn.Module, patterns: tuple[str, ...]) -> torch.nn.Module:

@@ -218,17 +218,21 @@ def model_loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor
     return loss
 
 
-def build(name: str) -> nn.Module:
+def build(name: str, dtype: torch.dtype = torch.float32) -> nn.Module:
     """The model with ordinary construction: real weights, seed 0."""
     import transformers
 
     torch.manual_seed(0)
     family = FAMILIES[name]
-    if not family.architecture:
-        return Own()
-    config = getattr(transformers, family.config_class)(**family.config, use_cache=False)
-    model: nn.Module = getattr(transformers, family.architecture)(config)
-    return model
+    torch.set_default_dtype(dtype)
+    try:
+        if not family.architecture:
+            return Own()
+        config = getattr(transformers, family.config_class)(**family.config, use_cache=False)
+        model: nn.Module = getattr(transformers, family.architecture)(config)
+        return model
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def batches(name: str, ranks: int, micro: int) -> list[list[dict[str, torch.Tensor]]]:

@@ -62,17 +62,18 @@ def conduct(make: Callable[[dict[str, Any]], Guidance], notebook: Notebook) -> d
     return record
 
 
-# The likelier cause first: an answer about a detail before one about the whole.
+# The likelier cause first. Counts are not here: the workflow asks about remembered ones, and without them nothing is planned
+# that could be refused.
 _CAUSES = (
-    "tp", "implementation", "param_dtype", "optimizer", "intra", "inter", "device", "gpu_memory", "host_memory", "gpu",
-    "nodes", "gpus", "torch", "model",
+    "tp", "implementation", "param_dtype", "optimizer", "intra", "inter", "device", "gpu_memory", "host_memory", "gpu", "torch",
+    "model",
 )  # fmt: skip
 
 
 def _blamed(error: UnusableInput, make: Callable[[dict[str, Any]], Guidance], known: dict[str, Any]) -> UnusableInput:
     """The refusal, with the remembered answer that causes it: the one without which there is none."""
     for name in _CAUSES:
-        if name not in known:
+        if name not in known or (name == "model" and str(known[name]) not in str(error)):
             continue
         try:
             make({other: value for other, value in known.items() if other != name})

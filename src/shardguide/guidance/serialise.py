@@ -30,8 +30,8 @@ def plain(value: Any) -> Any:
 
 def to_dict(guidance: Guidance) -> dict[str, Any]:
     """The JSON object of schema ``shardguide/1``; the workflow's own part lies beside the common fields."""
-    record = plain(guidance)
-    extra = record.pop("extra")
+    record: dict[str, Any] = plain(guidance)
+    extra: dict[str, Any] = record.pop("extra")
     head = {"schema": SCHEMA, "id": record.pop("id"), "workflow": record.pop("workflow")}
     return head | record | extra
 

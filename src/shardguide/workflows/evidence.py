@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Question
 
 from .gather import FileFact
+
+if TYPE_CHECKING:
+    from shardguide.code.current import Current
 
 
 class Handed(NamedTuple):
@@ -53,5 +56,21 @@ def read_files(
         from shardguide.code.current import read_current
 
         now = read_current(current)
+        facts = facts | {name: fact for name, fact in current_facts(now).items() if name not in facts}
+        notes = (*notes, *(note for note in now.notes if note not in notes))
     identity = [{name: fact.value for name, fact in facts.items()}, read, now]
     return Handed(facts, questions, notes, tuple(read), now, identity)
+
+
+def current_facts(now: Current) -> dict[str, FileFact]:
+    """What the present code or configuration states that a plan asks for: the optimizer, and accelerate's counts."""
+    facts: dict[str, FileFact] = {}
+    optimizers = {call.what.rpartition(".")[2].lower(): call.where for call in now.calls if call.kind == "optimizer"}
+    if len(optimizers) == 1:
+        name, where = next(iter(optimizers.items()))
+        facts["optimizer"] = FileFact(name, f"file:{where}")
+    for name, setting in (("gpus", "num_processes"), ("nodes", "num_machines")):
+        for found in now.settings("accelerate", setting):
+            if found.known and found.value.isdigit() and int(found.value) > 0:
+                facts[name] = FileFact(int(found.value), f"file:{found.where}")
+    return facts

@@ -158,7 +158,8 @@ def _shown(answers: Mapping[str, Answer], per_node: FileFact | None) -> tuple[Qu
     if gpus == nodes * per_node.value:
         return ()
     where = per_node.where.removeprefix("file:")
-    ask = f"{gpus} GPUs on {nodes} nodes are {gpus // nodes} a node, {where} shows {per_node.value} on one host: which holds?"
+    shows = f"{where} shows {per_node.value} on one host"
+    ask = f"{gpus} GPUs on {nodes} node{'s' if nodes > 1 else ''} are {gpus // nodes} a node, {shows}: which holds?"
     why = (
         "Correct the number of GPUs or of nodes. If only some of a host's GPUs are used, leave the file out and state what "
         "it says with --gpu and the other options."

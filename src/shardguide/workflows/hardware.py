@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from shardguide.guidance.errors import UnusableInput
@@ -18,12 +17,18 @@ from .gather import FileFact, Gathered
 from .numbers import gib
 from .situation import Memory
 
-# As torch.cuda.get_device_name and people write it: "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "H100 MIG".
-_MIG = re.compile(r"\bMIG\b(?:\s+(?:\dc\.)?(\dg\.(\d{1,3})gb)\S*)?", re.IGNORECASE)
-
 # Links of one vendor's GPUs, which another vendor's never have.
 _FOREIGN = {"cuda": ("xgmi", "xelink"), "rocm": ("nvlink", "nvswitch", "xelink"), "xpu": ("nvlink", "nvswitch", "xgmi")}
 _KINDS = {"cuda": "an NVIDIA (cuda)", "rocm": "an AMD (rocm)", "xpu": "an Intel (xpu)"}
+
+
+MIG_LINK = Source(
+    "link:mig",
+    "RAPIDS deployment guide, Multi-Instance GPU: no NVLink or NVSwitch between instances, only by way of the host's memory",
+    "https://docs.rapids.ai/deployment/stable/guides/mig",
+    "",
+    "",
+)
 
 
 class Hardware(NamedTuple):
@@ -39,6 +44,16 @@ class Hardware(NamedTuple):
     notes: tuple[str, ...] = ()
     partition: bool = False  # a MIG partition of that GPU
     sources: tuple[Source, ...] = ()  # of the rows and of the links between GPUs and between nodes
+
+
+def mig(name: str) -> tuple[str, int] | None:
+    """A partition's GPU and the size in its profile (0 if unsaid), as "H100 MIG" or torch's "NVIDIA A100-SXM4-40GB MIG 1g.5gb"."""
+    if "mig" not in name.lower():
+        return None
+    import re  # compiled for the few names that need it: every command pays for what is compiled at import
+
+    found = re.search(r"\bMIG\b(?:\s+(?:\dc\.)?\dg\.(\d{1,3})gb\S*)?", name, re.IGNORECASE)
+    return (name[: found.start()].strip(), int(found[1] or 0)) if found else None
 
 
 class Origins(NamedTuple):
@@ -66,9 +81,8 @@ def resolve(
         return Hardware("CPU", "cpu", stated(size), None, "", ())
     if not name:
         return _mixed(mixed, size) if mixed else Hardware("", device, stated(size), None, "", ())
-    said = _MIG.search(name)
-    if said or partition:
-        return _partition(name, size, device, by, partition, (said[1] or "") if said else "")
+    if partition or mig(name):
+        return _partition(name, size, device, by, partition)
     rows = find(name, every=size is not None)
     if not rows:
         return _unknown(name, size, device)
@@ -171,7 +185,7 @@ def _sized(name: str, rows: tuple[Gpu, ...], size: Stated, by: Origins) -> Hardw
         own = size.exact and (table is None or size.limit <= 1.03 * table.bound)
         return _facts(name, fitting, stated(size) if own or table is None else table)
     if size.decimal > max(row.limit for row in rows) > 0:
-        return _too_much(name, rows, size, by)
+        return _too_much(name, rows, size, by, _known(rows))
     known = _known(rows)
     profiles = tuple(dict.fromkeys(part.profile for part in partitions(rows, size)))
     what = f"a MIG partition ({', '.join(profiles)})" if profiles else "a partition of one (MIG)"
@@ -192,9 +206,8 @@ def _says(origin: str) -> str:
     return f"{origin} says" if origin else "you say"
 
 
-def _too_much(name: str, rows: tuple[Gpu, ...], size: Stated, by: Origins) -> Hardware:
+def _too_much(name: str, rows: tuple[Gpu, ...], size: Stated, by: Origins, known: str) -> Hardware:
     """More memory than the GPU has: refused if the user said both, else asked."""
-    known = _known(rows)
     if not by.name and not by.memory:
         raise UnusableInput(f"{name} has {known}, not {size.text}: correct the name or the size of the GPU.")
     ask = f"{_says(by.name)} {name}, which has {known}; {_says(by.memory)} {size.text}: which holds?"
@@ -206,18 +219,17 @@ def _too_much(name: str, rows: tuple[Gpu, ...], size: Stated, by: Origins) -> Ha
     )
 
 
-def _partition(name: str, size: Stated | None, device: str, by: Origins, report: str, profile: str) -> Hardware:
+def _partition(name: str, size: Stated | None, device: str, by: Origins, report: str) -> Hardware:
     """A MIG partition: the GPU's kind from the table, the memory of the partition alone."""
     rows = find(name)
     if not rows:
         return _unknown(name, size, device)
-    if size is None and profile:
-        gigabytes = profile.rpartition(".")[2].lower().removesuffix("gb")
-        size = parse_memory(f"{gigabytes}GB")
-    largest = max(row.limit for row in rows)
+    whole, gigabytes = mig(name) or (name, 0)
+    own = parse_memory(f"{gigabytes}GB") if gigabytes else None
+    size = size or own
+    largest = own.limit if own else max(row.limit for row in rows)
     if size is not None and 0 < largest < size.decimal:
-        return _too_much(name, rows, size, by)
-    whole = _MIG.sub("", name).strip()
+        return _too_much(name, rows, size, by, own.text if own else _known(rows))
     found = _facts(whole, rows, stated(size))
     found = found._replace(name=f"{found.name} (MIG partition)", partition=True)
     if size is not None:
@@ -248,7 +260,7 @@ def _mixed(names: tuple[str, ...], size: Stated | None) -> Hardware:
 def agrees(name: str, memory: str) -> bool:
     """Whether a GPU of that name can have that memory; an unknown name can have any."""
     size = parse_memory(memory)
-    if _MIG.search(name):
+    if mig(name):
         return size.decimal <= max((row.limit for row in find(name)), default=size.decimal)
     rows = find(name, every=True)
     return not rows or bool(narrow(rows, size))
@@ -259,13 +271,15 @@ def kind(name: str) -> str:
     return str(_same(find(name, every=True), "device") or "")
 
 
-def refused_link(intra: str, name: str, device: str) -> str:
+def refused_link(intra: str, name: str, device: str, partition: bool = False) -> str:
     """Why GPUs of that name or kind cannot have that link, "" if they can or it is not known."""
     rows = find(name) if name else ()
     device = str(_same(rows, "device") or "") or device
     title = INTRA[intra].title if intra in INTRA else intra
     if intra in _FOREIGN.get(device, ()):
         return f"{name or 'The GPU'} is {_KINDS[device]} device, which has no {title}"
+    if intra in ("nvlink", "nvswitch") and (partition or mig(name)):
+        return f"{title} does not join MIG partitions"
     if intra in ("nvlink", "nvswitch") and _same(rows, "link") == "pcie":
         return f"{name} has no {title}: its link is PCIe"
     return ""
@@ -281,16 +295,18 @@ def understand(gathered: Gathered, facts: Mapping[str, FileFact]) -> tuple[Gathe
     """
     answers = dict(gathered.answers)
     _cpu_only(answers)
-    mig, mixed = facts.get("mig"), facts.get("mixed")
+    report, mixed = facts.get("mig"), facts.get("mixed")
     by = Origins(_origin(answers.get("gpu")), _origin(answers.get("gpu_memory")))
     found = resolve(
         _text(answers, "gpu"),
         _text(answers, "gpu_memory"),
         _text(answers, "device"),
         by,
-        mig.where.removeprefix("file:") if mig else "",
+        report.where.removeprefix("file:") if report else "",
         mixed.value if mixed else (),
     )
+    if any(question.id == "gpu" for question in gathered.conflicts):  # which GPU is asked: its memory waits for that
+        found = found._replace(questions=())
     conflicts = [*gathered.conflicts, *_device(answers, found), *_link(answers, found)]
     notes = (*found.notes, *_link_notes(answers, found))
     found = found._replace(notes=notes, sources=_sources(answers, found))
@@ -344,24 +360,28 @@ def _link(answers: dict[str, Answer], found: Hardware) -> list[Question]:
     intra = answers.get("intra")
     if intra is not None:
         name = _text(answers, "gpu") if found.gpus else ""
-        problem = refused_link(intra.value, name, found.device)
-        if problem and intra.source == "user" and answers.get("gpu", answers.get("device", intra)).source == "user":
+        problem = refused_link(intra.value, name, found.device, found.partition)
+        by_report = found.partition and not mig(_text(answers, "gpu"))
+        if (
+            problem
+            and not by_report
+            and intra.source == answers.get("gpu", answers.get("device", intra)).source == "user"
+        ):
             raise UnusableInput(f"{problem}: correct --intra or the GPU.")
         if problem:
             del answers["intra"]
             origins = [f"{key} {one.value} is from {_origin(one) or 'you'}" for key, one in
                        (("gpu", answers.get("gpu")), ("intra", intra)) if one]  # fmt: skip
             if intra.source != "notebook":
-                known = _same(found.gpus, "link") if found.gpus else ""
+                known = "" if found.partition or not found.gpus else _same(found.gpus, "link")
                 choices = tuple(dict.fromkeys(str(one) for one in (known, "pcie") if one))
                 asked = [
                     Question("intra", f"{problem}: what links the GPUs of a node?", "; ".join(origins) + ".", choices)
                 ]
-    if "intra" not in answers and not asked and not found.partition and not _single(answers):
-        link = _same(found.gpus, "link") if found.gpus else ""
+    if "intra" not in answers and not asked and not _single(answers):
+        link = "pcie" if found.partition else _same(found.gpus, "link") if found.gpus else ""
         if link:
-            product = found.gpus[0].name if len(found.gpus) == 1 else str(_same(found.gpus, "model") or found.name)
-            answers["intra"] = Answer(link, f"table:{product}")
+            answers["intra"] = Answer(link, f"table:{found.name}")
     return asked
 
 
@@ -375,7 +395,7 @@ def _link_notes(answers: Mapping[str, Answer], found: Hardware) -> tuple[str, ..
     """A link below the one that the table has for the GPU, which is possible but worth a look."""
     intra = answers.get("intra")
     link = _same(found.gpus, "link") if found.gpus else ""
-    if intra is None or not link or link == "pcie" or intra.value != "pcie":
+    if intra is None or not link or link == "pcie" or intra.value != "pcie" or found.partition:
         return ()
     said = _says(_origin(intra))
     return (
@@ -387,6 +407,8 @@ def _link_notes(answers: Mapping[str, Answer], found: Hardware) -> tuple[str, ..
 def _sources(answers: Mapping[str, Answer], found: Hardware) -> tuple[Source, ...]:
     """Where the facts about this hardware come from, each once."""
     kept = {source.id: source for row in found.gpus for source in sources(row)}
+    if found.partition:
+        kept[MIG_LINK.id] = MIG_LINK
     for name, links in (("intra", INTRA), ("inter", INTER)):
         link = links.get(_text(answers, name))
         if link is not None:

@@ -18,6 +18,7 @@ from shardguide.guidance.record import (
     Question,
     Release,
     Snippet,
+    Source,
 )
 from shardguide.guidance.serialise import digest
 from shardguide.guidance.sha import sha256
@@ -51,6 +52,7 @@ class Prepared(NamedTuple):
     questions: tuple[Question, ...]
     notes: tuple[str, ...]
     inputs: tuple[Any, ...]  # what identifies the request
+    sources: tuple[Source, ...] = ()  # of the hardware facts that were used
 
 
 def _model(gathered: Gathered) -> Model | None:
@@ -231,7 +233,7 @@ def prepare(request: PlanRequest) -> Prepared:
     s = _situation(gathered, resolved, model, found, handed)._replace(scalars=scalars)
     questions = tuple(_questions(s, gathered, resolved, found, handed))
     notes = (*model.notes, *found.notes, *handed.notes)
-    return Prepared(resolved.release, answers, model, s, questions, notes, inputs)
+    return Prepared(resolved.release, answers, model, s, questions, notes, inputs, found.sources)
 
 
 def shown(s: Situation) -> dict[str, Any]:
@@ -304,7 +306,7 @@ def finish(
         facts=measured,
         snippets=tuple(snippets or ()),
         checks=(*(checks or ()), *cited.checks),
-        sources=cited.sources,
+        sources=(*cited.sources, *(prepared.sources if decisions else ())),
         next=next_,
         done=done,
         not_done=(

@@ -51,7 +51,7 @@ def hardware_facts(
     notes += _partitions(merged, facts, known)
     if "mig" not in facts:
         questions += _per_host(merged, facts, known)
-    more, asked = _build(merged, facts, known)
+    more, asked = _build(merged, facts, given, remembered)
     return facts, (*questions, *asked), (*notes, *more)
 
 
@@ -83,17 +83,40 @@ def _settle(
         for candidate in candidates:
             if _agrees(name, candidate.value, known[name]):
                 facts[name] = candidate
+                if name == "gpu":
+                    _leave_out([one for one in candidates if one is not candidate], candidate, facts)
                 return []
     if name in given:
         return []  # neither file agrees with what is said: asked where answers and files meet
     why = (
         f"The plan would be made for one of them; leave the wrong file out or state it with --{name.replace('_', '-')}."
     )
-    return [Question(name, items[0].sentence, why, tuple(str(one.value) for one in candidates))]
+    return [
+        Question(
+            name, f"{_plain(items[0].sentence)}: which one is right?", why, tuple(str(one.value) for one in candidates)
+        )
+    ]
+
+
+def _file(where: str) -> str:
+    return where.partition(", line ")[0]
+
+
+def _leave_out(others: list[FileFact], chosen: FileFact, facts: Facts) -> None:
+    """Memory and link from the report of a GPU that is not the one in use say nothing about this one."""
+    rejected = {_file(one.where) for one in others} - {_file(chosen.where)}
+    for name in ("gpu_memory", "intra"):
+        if name in facts and _file(facts[name].where) in rejected:
+            del facts[name]
+
+
+def _plain(sentence: str) -> str:
+    """A reader's sentence without its closing question."""
+    return sentence.removesuffix(": which one is right?").replace("(file:", "(")
 
 
 def _noted(item: Contradiction) -> str:
-    return f"{item.sentence.removesuffix(': which one is right?')}. The plan does not depend on it."
+    return f"{_plain(item.sentence)}. The plan does not depend on it."
 
 
 def _per_host(merged: Merged, facts: Facts, known: Mapping[str, Any]) -> list[Question]:
@@ -109,8 +132,7 @@ def _per_host(merged: Merged, facts: Facts, known: Mapping[str, Any]) -> list[Qu
         shown = [one for one in shown if one.value * both[1] == both[0]] or shown
     if len(shown) > 1 and not all(both):
         field = fields.NODES if both[0] else fields.GPUS
-        sentence = hosts[0].sentence.removesuffix(": which one is right?")
-        return [ask(field)._replace(ask=f"{sentence}. {field.ask}")]
+        return [ask(field)._replace(ask=f"{_plain(hosts[0].sentence)}. {field.ask}")]
     fact = facts["gpus_per_node"] = shown[0]
     if "nodes" in facts and "gpus" not in facts:
         facts["gpus"] = FileFact(fact.value * facts["nodes"].value, fact.where)
@@ -159,7 +181,7 @@ def _partitions(merged: Merged, facts: Facts, known: Mapping[str, Any]) -> list[
         listed = [f"{gb}GB" for gb in sorted(gigabytes)]
     source = (sizes or profiles or on).source
     where = on.source.removeprefix("file:")
-    apart = "NVLink does not join partitions, and --gpus counts the partitions that are used."
+    apart = "NVLink does not join partitions; --gpus counts the partitions that are used."
     if not listed:
         return [f"MIG is on ({where}) and no partition is listed. {apart}"]
     own = [one for one in listed if "gpu_memory" in known and _agrees("gpu_memory", one, known["gpu_memory"])]
@@ -172,15 +194,17 @@ def _partitions(merged: Merged, facts: Facts, known: Mapping[str, Any]) -> list[
     ]
 
 
-def _build(merged: Merged, facts: Facts, known: Mapping[str, Any]) -> tuple[list[str], list[Question]]:
+def _build(
+    merged: Merged, facts: Facts, given: Mapping[str, Any], remembered: Mapping[str, Any]
+) -> tuple[list[str], list[Question]]:
     """The accelerator that PyTorch was built for: the kind of device where no GPU is named, else compared with it."""
     build = merged.values.get("torch_build")
     if build is None:
         return [], []
     from .hardware import kind
 
-    gpu = str(known.get("gpu") or (facts["gpu"].value if "gpu" in facts else ""))
-    device = str(known.get("device") or "") or (kind(gpu) if gpu else "")
+    gpu = str(given.get("gpu") or (facts["gpu"].value if "gpu" in facts else remembered.get("gpu", "")))
+    device = str(given.get("device") or (kind(gpu) if gpu else "") or remembered.get("device", ""))
     builds = [build, *(item.second for item in merged.contradictions if item.id == "torch_build")]
     where = {str(one.value): one.source.removeprefix("file:") for one in reversed(builds)}
     notes = []

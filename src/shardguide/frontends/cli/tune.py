@@ -14,7 +14,12 @@ from .situation import add_situation, ask_and_answer, given, request
 if TYPE_CHECKING:
     from shardguide.guidance.record import Guidance
 
-EPILOG = """examples:
+EPILOG = """what --now takes, for settings that no file says:
+  api=fsdp2|fsdp1|ddp            strategy=full|grad_op|hybrid|none
+  param=DTYPE reduce=DTYPE output=DTYPE   dtypes of the policy (bf16, fp16, fp32), or none; under DDP param is autocast's
+  offload=yes|no|pinned|pageable scaler=yes|no
+
+examples:
   shardguide tune config.json --gpus 8 --nodes 1 --gpu "A100 80GB" --intra nvlink --optimizer adamw \\
       --param-dtype float32 --current train.py
   shardguide tune config.json --now api=fsdp1 --now param=fp16 --now offload=yes --gpus 8 --gpu V100"""
@@ -29,7 +34,7 @@ def configure(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help=f"a current setting: {', '.join(NOW_KEYS)} (repeatable)",
+        help=f"a current setting, repeatable: {', '.join(NOW_KEYS)}; it wins over --current",
     )
     add_common(parser)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .blocks import Block, Heading, Items, Pairs, Table, Title
+from .blocks import Block, Heading, Items, Pairs, Table, Text, Title
 from .numbers import size
 from .plan_view import checks, end, known, questions, reasons, snippets, sources
 
@@ -18,10 +18,37 @@ LABELS = {
 }
 
 
-def _cell(value: Any, unit: str) -> str:
+# Shown with their reasons on the first screen: what W6 is about; the others with --verbose.
+FIRST = ("mixed_precision", "cpu_offload")
+
+
+def _cell(value: Any, unit: str, mark: str = "") -> str:
     if value is None:
-        return "not known"
-    return size(value) if unit == "bytes" else str(value)
+        return ("not worked out" if unit == "bytes" else "unknown") + mark
+    return (size(value) if unit == "bytes" else str(value)) + mark
+
+
+def _table(rows: list[dict[str, Any]], compared: bool) -> list[Block]:
+    """Now and recommended; numbers that rest on something that was not read are marked, and the mark is explained."""
+    resting = list(dict.fromkeys(row["assumed"] for row in rows if row["assumed"])) if compared else []
+    marks = {words: "*" * number for number, words in enumerate(resting, 1)}
+    after = [(row["name"], _cell(row["after"], row["unit"])) for row in rows]
+    exact = "exact but for what is marked" if resting else "exact"
+    if not compared:
+        return [
+            Heading(f"Recommended (bytes of the rank that holds most; {exact})"),
+            Table(("", "recommended"), tuple(after)),
+        ]
+    cells = tuple(
+        (name, _cell(row["before"], row["unit"], marks.get(row["assumed"], "")), value)
+        for row, (name, value) in zip(rows, after, strict=True)
+    )
+    out: list[Block] = [
+        Heading(f"Before and after (bytes of the rank that holds most; {exact})"),
+        Table(("", "now", "recommended"), cells),
+    ]
+    out.extend(Text(f"{mark} {words}.") for words, mark in marks.items())
+    return out
 
 
 def view(record: dict[str, Any], verbose: bool) -> list[Block]:
@@ -37,19 +64,17 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     out.extend(questions(record))
     rows = record.get("before_after") or []
     if rows:
-        out.append(Heading("Before and after (bytes of the rank that holds most; exact)"))
-        table = tuple(
-            (row["name"], _cell(row["before"], row["unit"]), _cell(row["after"], row["unit"])) for row in rows
-        )
-        out.append(Table(("", "now", "recommended"), table))
+        current = record.get("current") or {}
+        out.extend(_table(rows, bool(current.get("api") or current.get("settings"))))
     if record.get("benefit"):
         out.extend([Heading("What changes"), Items(tuple(record["benefit"]))])
     if record["decisions"]:
         marks = {True: "open", False: ""}
         pairs = tuple((LABELS.get(d["id"], d["id"]), d["choice"], marks[d["open"]]) for d in record["decisions"])
         out.extend([Heading("Decisions"), Pairs(pairs)])
-        for decision in record["decisions"] if verbose else record["decisions"][:1]:
-            out.extend(reasons(decision, LABELS, verbose))
+        for decision in record["decisions"]:
+            if verbose or decision["id"] in FIRST:
+                out.extend(reasons(decision, LABELS, verbose))
     out.extend(checks(record))
     out.extend(snippets(record, verbose))
     if verbose:

@@ -61,6 +61,7 @@ def build_model(spec: TrainingSpec, imports: Imports, *, meta: bool) -> list[str
             "# Buffers stay real: transformers 4 computes them in the constructor and nowhere else.",
             "with init_empty_weights(include_buffers=False):",
             f"    model = {create}",
+            "model.tie_weights()  # which init_empty_weights undid",
         ]
     elif meta:
         body += ['with torch.device("meta"):  # shapes only', f"    model = {create}"]

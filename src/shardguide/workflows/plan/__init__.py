@@ -113,6 +113,10 @@ def _decide(s: Situation, prepared: prepare.Prepared, also: tuple[str, ...]) -> 
         if other:
             notes.append(f"The measurement is not used, since it is of another run: {other}.")
             peak = None
+    if s.current is not None and s.current.strategy:
+        notes.append(
+            f"{s.current.where} runs {s.current.strategy} now; shardguide tune --current compares its precision and offload."
+        )
     decision, layout = sharding.decide(s, peak)
     offload = memory.offloads(s, layout, states(s, layout))
     part, runs, groups = ledger.build(s, layout, policy, offload, also)

@@ -78,6 +78,8 @@ def _precision(reading: Reading, settings: _Settings, api: str) -> None:
     """One dtype for computation, reduction and outputs (FSDP1: buffers); under DDP that of autocast."""
     place = settings.where("mixed_precision", reading.current.where)
     low = _LOW.get(settings.value("mixed_precision", "no"), UNKNOWN)
+    if api == "ddp" and settings.value("mixed_precision") == "fp8":
+        low = UNKNOWN  # what computes in which dtype is its fp8 backend's
     fields = {"fsdp2": ("param", "reduce", "output"), "fsdp1": ("param", "reduce", "buffer"), "ddp": ("param",)}[api]
     for field in fields:
         reading.set(field, low, place)
@@ -113,7 +115,9 @@ def _layers(reading: Reading, settings: _Settings) -> None:
         names = tuple(part.strip() for part in classes.strip("()[]").split(",") if part.strip())
         reading.set("classes", names, settings.where("fsdp.transformer_layer_cls_to_wrap", reading.current.where))
     else:
-        reading.assumed.append("the model's _no_split_modules, which accelerate wraps, are taken as its repeated layers")
+        reading.assumed.append(
+            "the model's _no_split_modules, which accelerate wraps, are taken as its repeated layers"
+        )
 
 
 def _fsdp2(reading: Reading, settings: _Settings) -> None:
@@ -132,18 +136,20 @@ def _fsdp2(reading: Reading, settings: _Settings) -> None:
 
 
 def _parallelism(reading: Reading, settings: _Settings) -> None:
-    """parallelism_config: FSDP shards over dp_shard x cp (x sp) and replicates over dp_replicate; tp is apart."""
+    """parallelism_config: FSDP shards over dp_shard x cp and replicates over dp_replicate; tp is apart."""
     names = ("dp_replicate_size", "dp_shard_size", "cp_size", "sp_size", "tp_size")
     if not any(settings.get(f"parallelism.{name}") for name in names):
         return
     replicate, shard, context, sequence, tensor = (settings.size(name) for name in names)
-    place = settings.where("parallelism.dp_replicate_size", settings.where("parallelism.dp_shard_size", reading.current.where))
+    place = settings.where(
+        "parallelism.dp_replicate_size", settings.where("parallelism.dp_shard_size", reading.current.where)
+    )
     reading.set("tp", tensor, settings.where("parallelism.tp_size", place))
-    if not replicate or not shard * context * sequence or (replicate > 1 and shard == 1):
+    if sequence != 1 or not replicate or not shard * context or (replicate > 1 and shard == 1):
         reading.set("strategy", UNKNOWN, place)
-        reading.notes.append(f"{place}: the sizes of parallelism_config are none that accelerate accepts.")
+        reading.notes.append(f"{place}: these sizes of parallelism_config are not read as a way of sharding.")
         return
-    reading.set("shard", shard * context * sequence, place)
+    reading.set("shard", shard * context, place)
     reading.set("replicate", replicate, place)
     if replicate > 1:
         reading.set("strategy", "hybrid", place)

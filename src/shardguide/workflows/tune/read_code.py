@@ -200,8 +200,8 @@ def _fsdp1(reading: Reading, calls: list[Call]) -> None:
     mesh = _items(_one(calls[0], "device_mesh.mesh_shape", "")[0])
     if strategy == "hybrid" and len(mesh) == 2 and all(size.isdigit() for size in mesh):
         reading.fields["replicate"], reading.fields["shard"] = int(mesh[0]), int(mesh[1])
-    elif _one(calls[0], "process_group", "")[0]:
-        reading.assumed.append("the process group given to FSDP was not read, so the default one is taken")
+    elif any(one.name in ("process_group", "device_mesh", "**") and one.value != "None" for one in calls[0].settings):
+        reading.assumed.append("the group or mesh given to FSDP was not read, so its default one is taken")
     _fsdp1_wrapping(reading, calls)
     if "wrapping" in reading.fields and strategy in ("full", "grad_op", "hybrid"):
         twice = 1 if given in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2") else 2
@@ -251,7 +251,9 @@ def _loop(reading: Reading, api: str) -> None:
     if len(names) == 1:
         reading.set("optimizer", next(iter(names)), optimizers[0].where)
     elif names:
-        reading.notes.append(f"{current.where}: several optimizers stand in it ({', '.join(names)}); none was compared.")
+        reading.notes.append(
+            f"{current.where}: several optimizers stand in it ({', '.join(names)}); none was compared."
+        )
 
 
 def _autocast(reading: Reading, call: Call, api: str) -> None:

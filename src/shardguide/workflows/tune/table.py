@@ -1,160 +1,202 @@
-"""Before and after: every field of precision and offload, and what it costs in bytes held and bytes moved.
-
-Bytes are those of the rank that holds most. "Moved" counts the tensors that enter and leave collectives and copies in one
-step (one forward and backward without accumulation), by the accounting's exact sizes; it is no statement about time.
-"""
+"""Before and after: every field of precision and offload, and what it costs in bytes held and bytes moved."""
 
 from __future__ import annotations
 
-from shardguide.accounting import Group, RankRun, flat_per_rank, groups, per_rank
+from collections.abc import Callable
+
 from shardguide.guidance.named import NamedTuple
 
-from ..numbers import Layout, heaviest, request
 from ..situation import Situation
+from .costs import Costs, Side, costs
+from .now import SHARDED, UNKNOWN, Now
+
+NO_PLACE = "does not apply"
+APIS = {"fsdp2": "FSDP2 (fully_shard)", "fsdp1": "FSDP1", "ddp": "DDP"}
 
 
-class Setup(NamedTuple):
-    """One set of choices; "" is None."""
-
-    layout: Layout
-    param: str
-    reduce: str
-    output: str
-    offload: str  # "", "pinned", "pageable"
-    scaler: str
-    backend: str
-    api: str = "fsdp2"  # "fsdp1": flat parameters
-    sharding_read: bool = True  # False: the sharding is the recommended one, since the current one was not read
-
-
-class Costs(NamedTuple):
-    """Exact bytes of a Setup on the rank that holds most; None where a dtype or the optimizer is not known."""
-
-    device: int | None
-    host: int | None
-    all_gather_largest: int | None
-    reduce_scatter_largest: int | None
-    gathered: int | None  # a step, all groups
-    scattered: int | None
-    to_device: int | None  # host to device copies of shards a step
-    to_host: int | None
+Word = Callable[[Side], "str | None"]
 
 
 class Row(NamedTuple):
     """One line of the table."""
 
     name: str
-    before: str | int | None
+    before: str | int | None  # None: not known (a setting), not worked out (bytes)
     after: str | int | None
     unit: str  # "bytes" or ""
     formula: str
-
-
-def gathers(group: Group, layout: Layout, last: str) -> int:
-    """All-gathers of a group in one step: once, or twice where it is resharded after forward.
-
-    The root's group (no modules) and the last one (norm and head) are not resharded in the plan's code.
-    """
-    kept = layout.strategy == "grad_op" or not group.modules or group.name == last
-    return 1 if kept else 2
-
-
-def costs(s: Situation, setup: Setup) -> Costs:
-    """The accounting of one setup."""
-    if not s.model.parameters:
-        return Costs(*[None] * 8)
-    asked = request(s, setup.layout, (setup.param, setup.reduce), bool(setup.offload))
-    if setup.api == "fsdp1" and setup.layout.strategy != "none":
-        return _flat_costs(heaviest(flat_per_rank(asked._replace(offload=False, placements=None))), bool(setup.offload))
-    run: RankRun = heaviest(per_rank(asked))
-    if setup.layout.strategy == "none":
-        return Costs(run.device_bytes, run.host_bytes, None, None, None, None, None, None)
-    made = groups(asked)
-    head = next((unit for unit in s.model.units if unit.role == "head"), None)
-    last = next((group.name for group in made if head and group.modules == head.modules), "")
-    whole = [group.all_gather_bytes for group in made]
-    scatter = [group.reduce_scatter_bytes for group in made]
-    gathered = scattered = to_device = to_host = None
-    if None not in whole:
-        gathered = sum((group.all_gather_bytes or 0) * gathers(group, setup.layout, last) for group in made)
-    if None not in scatter:
-        scattered = sum(one or 0 for one in scatter)
-    if setup.offload and run.parameter_bytes is not None:
-        per_element = run.parameter_bytes // run.stored_parameters if run.stored_parameters else 0
-        to_device = sum(group.stored_parameters * per_element * gathers(group, setup.layout, last) for group in made)
-        to_host = run.gradient_bytes
-    elif not setup.offload:
-        to_device = to_host = 0
-    return Costs(
-        run.device_bytes,
-        run.host_bytes,
-        max((one or 0 for one in whole), default=None) if None not in whole else None,
-        max((one or 0 for one in scatter), default=None) if None not in scatter else None,
-        gathered,
-        scattered,
-        to_device,
-        to_host,
-    )
-
-
-def _flat_costs(run: RankRun, offload: bool) -> Costs:
-    """FSDP1's flat parameters: what is held is exact; the collectives' tensors are not worked out.
-
-    With CPUOffload(offload_params=True) parameters, gradients and optimizer state lie in host memory (FSDP1's docstring).
-    """
-    parts = (run.parameter_bytes, run.gradient_bytes, run.optimizer_bytes)
-    if any(part is None for part in parts):
-        return Costs(*[None] * 8)
-    held = sum(part or 0 for part in parts)
-    moved = (None, None) if offload else (0, 0)
-    return Costs(run.buffer_bytes + (0 if offload else held), held if offload else 0, None, None, None, None, *moved)
+    assumed: str  # what the number before rests on that was not read, or why there is none; "": exact as read
 
 
 _LINES = (
     ("held on the device", "device", "parameters, gradients, optimizer state and buffers that lie on the GPU"),
     ("held on the host, per rank", "host", "the same, that lie in host memory"),
-    ("largest all-gather", "all_gather_largest", "output of the largest group's all-gather"),
-    ("largest reduce-scatter", "reduce_scatter_largest", "input of the largest group's reduce-scatter"),
-    (
-        "all-gathered a step",
-        "gathered",
-        "sum over groups of the output, twice where parameters are resharded after forward",
-    ),
+    ("largest all-gather", "largest_gather", "output of the largest group's all-gather"),
+    ("largest reduce-scatter", "largest_scatter", "input of the largest group's reduce-scatter"),
+    ("all-gathered a step", "gathered", "sum over groups of the output, twice where parameters are freed after forward"),
     ("reduce-scattered a step", "scattered", "sum over groups of the input"),
-    ("copied host to device a step", "to_device", "shards, before every all-gather"),
+    ("all-reduced a step", "reduced", "hybrid: gradient shards over the replicas; DDP: every gradient"),
+    ("copied host to device a step", "to_device", "shards: FSDP2 before every all-gather, FSDP1 before forward and backward"),
     ("copied device to host a step", "to_host", "gradient shards, once"),
-)
+)  # fmt: skip
 
 
-def rows(s: Situation, before: Setup | None, after: Setup) -> tuple[Row, ...]:
-    """The whole table; without a ``before`` its column is None."""
+def rows(s: Situation, before: Side, after: Side) -> tuple[Row, ...]:
+    """The whole table; where nothing is known of ``before`` its column is None."""
     out = []
-    for name, field in (("sharding", "layout"), ("param_dtype", "param"), ("reduce_dtype", "reduce"), ("output_dtype", "output"),
-                        ("gradient scaler", "scaler"), ("backend", "backend")):  # fmt: skip
-        values = [_word(setup, field) for setup in (before, after)]
-        out.append(Row(name, values[0], values[1], "", ""))
-    offload = [None if setup is None else "CPUOffloadPolicy" if setup.offload else "no" for setup in (before, after)]
-    pinned = [
-        None if setup is None else {"pinned": "True", "pageable": "False", "": "does not apply"}[setup.offload]
-        for setup in (before, after)
-    ]
-    out.append(Row("CPU offload", offload[0], offload[1], "", ""))
-    out.append(Row("pin_memory", pinned[0], pinned[1], "", ""))
-    old = costs(s, before) if before is not None else None
-    new = costs(s, after)
+    for name, word in _SETTINGS:
+        values = [word(side) for side in (before, after)]
+        if name == "autocast" and values[0] in (None, "no", NO_PLACE):
+            continue
+        if any(value not in (NO_PLACE, None) for value in values):
+            out.append(Row(name, values[0], values[1], "", "", ""))
+    old, new = costs(s, before) if before.now.known else Costs(), costs(s, after)
+    assumed = "; ".join(old.assumed)
     for name, field, formula in _LINES:
-        out.append(Row(name, getattr(old, field) if old else None, getattr(new, field), "bytes", formula))
+        was: int | None = getattr(old, field)
+        becomes: int | None = getattr(new, field)
+        if name == "all-reduced a step" and not was and not becomes:
+            continue
+        rests = assumed if _rests(field, was, before.now) else ""
+        out.append(Row(name, was, becomes, "bytes", formula, rests))
     return tuple(out)
 
 
-def _word(setup: Setup | None, field: str) -> str | None:
-    if setup is None:
+def _rests(field: str, value: int | None, now: Now) -> bool:
+    """Whether a number rests on what was assumed: bytes held do so only under FSDP1, whose padding follows the wrapping."""
+    if value == 0:
+        return False
+    if value is None or now.api == "fsdp1":
+        return True
+    return field in ("largest_gather", "largest_scatter", "gathered", "to_device")
+
+
+def _api(side: Side) -> str | None:
+    if side.now.api == "ddp" and side.layout is not None and side.layout.replicate * side.layout.shard == 1:
+        return "one process, no wrapper"
+    return APIS.get(side.now.api)
+
+
+def _sharding(side: Side) -> str | None:
+    layout, strategy = side.layout, side.now.strategy
+    if strategy in (UNKNOWN, SHARDED):
         return None
-    if field == "layout":
-        layout = setup.layout
-        if not setup.sharding_read:
+    if layout is None or layout.replicate == 1 or strategy == "none":
+        return strategy
+    return f"{strategy} ({layout.replicate} × {layout.shard})"
+
+
+def _wrapping(side: Side) -> str | None:
+    """The units that are gathered on their own; what is left goes to the root."""
+    now = side.now
+    if now.strategy == "none" or now.api == "ddp":
+        return NO_PLACE
+    if now.wrapping is None or now.api not in APIS:
+        return None
+    words = {"block": ", ".join(now.classes) or "each layer", "embedding": "embedding", "head": "norm and head"}
+    return ", ".join(words[role] for role in ("block", "embedding", "head") if role in now.wrapping) or "all at once"
+
+
+def _setting(field: str, apis: tuple[str, ...]) -> Word:
+    def word(side: Side) -> str | None:
+        now = side.now
+        if not now.known:
             return None
-        return f"{layout.strategy} ({layout.replicate} × {layout.shard})" if layout.replicate > 1 else layout.strategy
-    if field == "backend" and not setup.backend:
+        if now.api in APIS and now.api not in apis:
+            return NO_PLACE
+        value = str(getattr(now, field))
+        return None if value == UNKNOWN else value or "None"
+
+    return word
+
+
+def _param(side: Side) -> str | None:
+    value = side.now.param
+    if value == UNKNOWN:
         return None
-    return str(getattr(setup, field)) or "None"
+    return f"{value or 'None'} (autocast)" if side.now.api == "ddp" and value else value or "None"
+
+
+def _autocast(side: Side) -> str | None:
+    """Autocast beside FSDP's own policy; under DDP it is the compute dtype above."""
+    value = side.now.autocast
+    return NO_PLACE if side.now.api == "ddp" else None if value == UNKNOWN else value or "no"
+
+
+def _clipping(side: Side) -> str | None:
+    value = side.now.clipping
+    return None if value == UNKNOWN else value or "none"
+
+
+def _offload(side: Side) -> str | None:
+    now = side.now
+    if now.api == "ddp":
+        return NO_PLACE
+    if now.offload in (UNKNOWN, ""):
+        return None if now.offload else "no"
+    return {"fsdp2": "CPUOffloadPolicy", "fsdp1": "CPUOffload(offload_params=True)"}.get(now.api, "yes")
+
+
+def _pinned(side: Side) -> str | None:
+    now = side.now
+    if now.api in ("ddp", "fsdp1") or now.offload == "":  # FSDP1 always pins and has no field for it
+        return NO_PLACE
+    return {"pinned": "True", "pageable": "False"}.get(now.offload)
+
+
+def _backend(side: Side) -> str | None:
+    return None if side.now.backend == UNKNOWN else side.now.backend or "not given"
+
+
+_SETTINGS: tuple[tuple[str, Word], ...] = (
+    ("API", _api),
+    ("sharding", _sharding),
+    ("wrapping", _wrapping),
+    ("param_dtype", _param),
+    ("reduce_dtype", _setting("reduce", ("fsdp2", "fsdp1"))),
+    ("output_dtype", _setting("output", ("fsdp2",))),
+    ("buffer_dtype", _setting("buffer", ("fsdp1",))),
+    ("cast_forward_inputs", _setting("cast_inputs", ("fsdp2", "fsdp1"))),
+    ("autocast", _autocast),
+    ("gradient scaler", _setting("scaler", ("fsdp2", "fsdp1", "ddp"))),
+    ("gradient clipping", _clipping),
+    ("CPU offload", _offload),
+    ("pin_memory", _pinned),
+    ("backend", _backend),
+)
+
+
+def benefit(table: tuple[Row, ...], before: Now, after: Now) -> list[str]:
+    """What changes, in exact bytes; no statement about time. Empty while nothing is known of what runs now."""
+    from ..numbers import gib
+
+    if not before.known:
+        return []
+    out = []
+    if before.api in APIS and before.api != after.api:
+        out.append(
+            f"API: {APIS[before.api]} to {APIS[after.api]}. This changes the training code (wrapping, optimizer, checkpoints), "
+            "not settings alone."
+        )
+    for row in table:
+        old, new = row.before, row.after
+        if old is None or new is None or old == new or row.name == "API" or NO_PLACE in (old, new):
+            continue
+        if row.name == "gradient clipping" and old == "none":  # whether to clip is not for precision to decide
+            continue
+        if isinstance(old, int) and isinstance(new, int):
+            if gib(old) == gib(new):  # alignment and padding: too small to show
+                continue
+            more = "more" if new > old else "less"
+            mark = "; not all that it rests on was read" if row.assumed else ""
+            out.append(f"{row.name}: {gib(abs(new - old))} {more} ({gib(old)} to {gib(new)}{mark})")
+        else:
+            out.append(f"{row.name}: {old} to {new}")
+    if out:
+        return out
+    unread = any(row.before is None and row.after is not None for row in table)
+    return [
+        "Nothing changes in what was read."
+        if unread
+        else "Nothing changes: the current settings are the recommended ones."
+    ]
