@@ -61,6 +61,11 @@ def start(script: str, folder: Path, **extra: str) -> subprocess.CompletedProces
     )
 
 
+def both_nodes(code: str) -> str:
+    """The same file started twice at once, as on two nodes; fails if one does."""
+    return f"({code}) & first=$!\n({code}) & second=$!\nwait $first && wait $second"
+
+
 def free_port() -> str:
     """A port that nobody listens on."""
     import socket
@@ -84,8 +89,7 @@ def test_torchrun_on_two_nodes(tmp_path: Path) -> None:
     code = render_launch("torchrun", LaunchSpec(nodes=2, per_node=1)).code
     assert start(code, tmp_path).returncode != 0  # no HEAD, no start
     port = free_port()
-    both = f"({code}) & ({code}) & wait -n; wait -n"
-    done = start(both, tmp_path, HEAD="localhost", PORT=port)
+    done = start(both_nodes(code), tmp_path, HEAD="localhost", PORT=port)
     assert done.returncode == 0, done.stderr[-6000:]
     assert [(tmp_path / f"rank{i}").read_text().split()[0] for i in range(2)] == ["2", "2"]
 
@@ -101,7 +105,7 @@ def test_slurm_script(tmp_path: Path, nodes: int) -> None:
         "SLURM_JOB_NUM_NODES": str(nodes),
         "SLURM_JOB_ID": "7",
     }
-    script = code if nodes == 1 else f"({code}) & ({code}) & wait -n; wait -n"
+    script = code if nodes == 1 else both_nodes(code)
     done = start(script, tmp_path, PORT=free_port(), **job)
     assert done.returncode == 0, done.stderr[-6000:]
     assert [(tmp_path / f"rank{i}").read_text().split()[0] for i in range(2)] == ["2", "2"]

@@ -36,6 +36,7 @@ def render(spec: TrainingSpec) -> Snippet:
         _shard(spec, release, imports),
         weights.initialise(spec),
         weights.load(spec, imports),
+        weights.place_buffers(spec),
         weights.place_ignored(spec, imports),
         _by_mesh(spec),
         loop.build_optimizer(spec, imports, per_mesh=_tensor_parallel(spec)),
@@ -111,6 +112,12 @@ def _refuse(spec: TrainingSpec, release: tuple[int, int]) -> None:
                 raise UnusableInput(
                     f"{what} is not offered together with tensor parallelism: no run has shown it to work."
                 )
+    shared = spec.implementation == "transformers4" and any(len(names) > 2 for names in spec.tied)
+    if spec.weights == "pretrained" and spec.meta_init and shared:  # "Missing key(s) in state_dict", run with 2.13.0
+        raise UnusableInput(
+            "set_model_state_dict cannot broadcast into modules that have several names, as T5's embedding has in "
+            "transformers 4; build the model on every rank (meta_init off) or use transformers 5."
+        )
     if spec.weights == "dcp" and not spec.meta_init:
         raise UnusableInput("a distributed checkpoint is loaded into a model from the meta device; set meta_init.")
 
@@ -299,6 +306,8 @@ def _train(spec: TrainingSpec, imports: Imports) -> list[str]:
         body.append("initialise(model, mesh, device)")
         if spec.weights != "random":
             body.append("load(model)")
+        if spec.offload:
+            body.append("place_buffers(model, device)")
     if spec.ignored:
         body.append("place_ignored(model, device)")
     index, count = ("dist.get_rank()", "dist.get_world_size()")

@@ -75,6 +75,7 @@ OTHERS = frozenset(
         "get_rank",
         "from_pretrained",
         "init_weights",
+        "tie_weights",
         "reset_parameters",
         "numel",
         "data_ptr",

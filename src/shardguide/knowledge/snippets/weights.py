@@ -42,12 +42,6 @@ def initialise(spec: TrainingSpec) -> list[str]:
             "    elif [*module.parameters(recurse=False), *module.buffers(recurse=False)]:",
             '        raise NotImplementedError(f"{type(module).__name__} needs a reset_parameters()")',
         ]
-    if spec.offload:
-        body += [
-            "for module in model.modules():  # buffers are not offloaded",
-            "    for name, buffer in list(module.named_buffers(recurse=False)):",
-            "        setattr(module, name, buffer.to(device))",
-        ]
     return [*lines, *(f"    {line}" for line in body)]
 
 
@@ -109,6 +103,19 @@ def load(spec: TrainingSpec, imports: Imports) -> list[str]:
         "",
         "",
         *lines,
+    ]
+
+
+def place_buffers(spec: TrainingSpec) -> list[str]:
+    """Offloaded parameters live on the CPU, buffers do not. After loading, which wants everything on one device."""
+    if not (spec.offload and spec.meta_init):
+        return []
+    return [
+        "def place_buffers(model, device):",
+        '    """Buffers are not offloaded: onto the device, where the layers compute."""',
+        "    for module in model.modules():",
+        "        for name, buffer in list(module.named_buffers(recurse=False)):",
+        "            setattr(module, name, buffer.to(device))",
     ]
 
 

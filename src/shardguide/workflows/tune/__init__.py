@@ -48,7 +48,8 @@ def tune(request: TuneRequest) -> Guidance:
         return prepare.finish("tune", prepared, approve=APPROVE, inputs=inputs)
     now = read(s.current, said, s.minor)
     if s.current is not None:
-        prepared = prepared._replace(notes=(*prepared.notes, *s.current.notes))
+        notes = (*prepared.notes, *s.current.notes)
+        prepared = prepared._replace(notes=tuple(dict.fromkeys(notes)))
     if not now.known:
         prepared = prepared._replace(questions=(*prepared.questions, ASK_CURRENT))
     if not s.world:

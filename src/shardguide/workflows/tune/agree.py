@@ -55,10 +55,11 @@ def reconcile(prepared: prepare.Prepared, s: Situation, now: Now) -> tuple[prepa
 
 
 def _optimizer(s: Situation, now: Now, questions: list[Question], answers: dict[str, Answer]) -> Situation:
-    """The optimizer of the file: used where none was said, asked about where another one was."""
+    """The optimizer of the file, momentum and amsgrad included: used where none was said, asked about where another was."""
     where = now.place("optimizer")
-    if not s.optimizer:
-        questions[:] = [question for question in questions if question.id != "optimizer"]
+    questions[:] = [question for question in questions if question.id != "optimizer"]
+    stated = answers.get("optimizer")
+    if not s.optimizer or (stated is not None and stated.source.startswith("file:")):
         answers["optimizer"] = Answer(now.optimizer, f"file:{where}")
         return s._replace(optimizer=now.optimizer, memo={})
     if s.optimizer != now.optimizer:

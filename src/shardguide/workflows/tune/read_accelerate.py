@@ -1,6 +1,7 @@
 """Current settings out of accelerate's YAML, or the ``fsdp_config`` JSON of a transformers Trainer.
 
-Source: accelerate 1.15.0, ``FullyShardedDataParallelPlugin`` and ``ParallelismConfig`` (defaults, set_mixed_precision),
+Source: accelerate 1.15.0, ``accelerate launch`` (the defaults of what a YAML leaves out), ``ParallelismConfig``,
+``FullyShardedDataParallelPlugin.set_mixed_precision``,
 ``fsdp2_prepare_model`` (which modules are wrapped), ``Accelerator.__init__`` (scaler), ``PartialState`` (backend).
 """
 
@@ -95,8 +96,10 @@ def _fsdp1(reading: Reading, settings: _Settings) -> None:
     name = "fsdp.sharding_strategy" if settings.get("fsdp.sharding_strategy") else "fsdp.reshard_after_forward"
     if not settings.json or given:
         reading.set("strategy", _FSDP1.get((given or "FULL_SHARD").upper(), UNKNOWN), settings.where(name, top))
-    reading.set("orig_params", settings.true("fsdp.use_orig_params"), settings.where("fsdp.use_orig_params", top))
-    policy = settings.value("fsdp.auto_wrap_policy", "NO_WRAP" if not settings.json else "").upper()
+    if not settings.json or settings.get("fsdp.use_orig_params"):
+        orig = settings.value("fsdp.use_orig_params", "true").lower() == "true"
+        reading.set("orig_params", orig, settings.where("fsdp.use_orig_params", top))
+    policy = _policy(settings)
     place = settings.where("fsdp.auto_wrap_policy", top)
     strategy = reading.text("strategy")
     if policy == "TRANSFORMER_BASED_WRAP":
@@ -108,11 +111,16 @@ def _fsdp1(reading: Reading, settings: _Settings) -> None:
         reading.set("gathers", (("block", twice), ("root", 1)), place)
 
 
+def _policy(settings: _Settings) -> str:
+    """The auto_wrap_policy; a YAML that names none gets NO_WRAP, while a Trainer's JSON leaves it to the Trainer."""
+    return settings.value("fsdp.auto_wrap_policy", "" if settings.json else "NO_WRAP").upper()
+
+
 def _layers(reading: Reading, settings: _Settings) -> None:
     classes = settings.value("fsdp.transformer_layer_cls_to_wrap")
     reading.set("wrapping", ("block",), settings.where("fsdp.auto_wrap_policy", reading.current.where))
     if classes:
-        names = tuple(part.strip() for part in classes.strip("()[]").split(",") if part.strip())
+        names = tuple(part.strip(" '\"") for part in classes.strip("()[]").split(",") if part.strip())
         reading.set("classes", names, settings.where("fsdp.transformer_layer_cls_to_wrap", reading.current.where))
     else:
         reading.assumed.append(
@@ -127,9 +135,13 @@ def _fsdp2(reading: Reading, settings: _Settings) -> None:
     _parallelism(reading, settings)
     strategy = "grad_op" if reshard is False else "full" if reshard is True else UNKNOWN
     reading.set("strategy", strategy, place)
-    if settings.value("fsdp.auto_wrap_policy", "TRANSFORMER_BASED_WRAP").upper() == "TRANSFORMER_BASED_WRAP":
-        _layers(reading, settings)
-        reading.fields["wrapping"] = ("block", "embedding", "head")
+    policy = _policy(settings)
+    if policy in ("TRANSFORMER_BASED_WRAP", "NO_WRAP"):
+        if policy == "NO_WRAP":
+            reading.set("wrapping", ("embedding", "head"), place)
+        else:
+            _layers(reading, settings)
+            reading.fields["wrapping"] = ("block", "embedding", "head")
         reading.assumed.append("the groups are those of accelerate 1.15, which earlier releases do not all make")
         if reshard is not None:
             reading.set("gathers", usual_gathers("fsdp2", "full" if reshard else "grad_op"), place)
