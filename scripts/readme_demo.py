@@ -1,6 +1,6 @@
 """Put the real output of ``make demo``'s command into README.md, or check that it is there (``--check``).
 
-    python scripts/readme_demo.py [--check]
+python scripts/readme_demo.py [--check]
 """
 
 from __future__ import annotations

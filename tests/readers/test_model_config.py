@@ -186,7 +186,8 @@ print(json.dumps(sorted(set(sys.modules) - before)))
     ours = {name for name in loaded if name.startswith("shardguide.")}
     assert ours == {
         "shardguide.guidance",
-        "shardguide.guidance.errors", "shardguide.guidance.named",
+        "shardguide.guidance.errors",
+        "shardguide.guidance.named",
         "shardguide.readers",
         "shardguide.readers.files",
         "shardguide.readers.hf_config",

@@ -47,7 +47,9 @@ def test_the_reduce_scatter_input_of_the_largest_group_counts() -> None:
     assert memory["result"] == "failed" and "reduce-scatter" in memory["evidence"]
 
 
-@pytest.mark.parametrize(("model", "tp"), [("qwen2.5-0.5b", 8), ("qwen2.5-7b-instruct", 8), ("llama-3.1-8b-instruct", 16)])
+@pytest.mark.parametrize(
+    ("model", "tp"), [("qwen2.5-0.5b", 8), ("qwen2.5-7b-instruct", 8), ("llama-3.1-8b-instruct", 16)]
+)
 def test_tensor_parallelism_must_divide_the_heads(model: str, tp: int) -> None:
     """transformers reshapes into heads after the split projection: 14 heads and 2 key-value heads on 8 ranks fail there."""
     with pytest.raises(UnusableInput, match="heads"):
@@ -122,7 +124,7 @@ def test_before_2_3_everything_is_in_fsdp1s_terms() -> None:
     record = made(torch="2.1", offload="yes")
     assert decided(record)["cpu_offload"] == "CPUOffload(offload_params=True)"
     assert record["accounting"]["transients"] == [] and record["accounting"]["groups"] == []
-    assert [s["id"] for s in record["snippets"]][0] == "fsdp1"
+    assert record["snippets"][0]["id"] == "fsdp1"
 
 
 @pytest.mark.parametrize(("release", "grouped"), [("2.4", False), ("2.5", True)])
@@ -135,12 +137,21 @@ def test_no_integer_of_one_is_offered() -> None:
     """reshard_after_forward=1 behaves as False, with a warning."""
     for gpus, nodes in ((8, 8), (7, 7), (16, 2)):
         record = made(gpus=gpus, nodes=nodes, strategy="full")
-        assert "an int, e.g. 1" not in json.dumps(record["decisions"]) and "an int, e.g. 0" not in json.dumps(record["decisions"])
+        assert "an int, e.g. 1" not in json.dumps(record["decisions"]) and "an int, e.g. 0" not in json.dumps(
+            record["decisions"]
+        )
 
 
 def test_scalar_parameters_are_a_failed_check_not_a_refusal(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
-    path.write_text(json.dumps([{"name": "layers.0.w", "shape": [64, 64], "dtype": "float32"}, {"name": "scale", "shape": [], "dtype": "float32"}]))
+    path.write_text(
+        json.dumps(
+            [
+                {"name": "layers.0.w", "shape": [64, 64], "dtype": "float32"},
+                {"name": "scale", "shape": [], "dtype": "float32"},
+            ]
+        )
+    )
     record = made(model=str(path), strategy="full")
     assert "scalar parameters" in check(record, "fully_shard")["evidence"]
 
@@ -148,7 +159,10 @@ def test_scalar_parameters_are_a_failed_check_not_a_refusal(tmp_path: Path) -> N
 def test_momentum_is_in_the_code_as_well_as_in_the_accounting() -> None:
     for spelling in ("sgd+momentum", "sgd_momentum"):
         record = made(optimizer=spelling, strategy="full")
-        assert record["accounting"]["per_rank"][0]["optimizer_bytes"] == record["accounting"]["per_rank"][0]["parameter_bytes"]
+        assert (
+            record["accounting"]["per_rank"][0]["optimizer_bytes"]
+            == record["accounting"]["per_rank"][0]["parameter_bytes"]
+        )
         assert "momentum=0.9" in record["snippets"][0]["code"]
 
 
@@ -160,7 +174,9 @@ def test_stated_sizes_count_the_optimizer() -> None:
 
 def test_the_release_of_a_report_counts(tmp_path: Path) -> None:
     report = tmp_path / "env.txt"
-    report.write_text("PyTorch version: 2.5.1+cu124\nIs debug build: False\nCUDA used to build PyTorch: 12.4\nOS: Ubuntu 22.04\n")
+    report.write_text(
+        "PyTorch version: 2.5.1+cu124\nIs debug build: False\nCUDA used to build PyTorch: 12.4\nOS: Ubuntu 22.04\n"
+    )
     record = made(torch=None, files=(str(report),))
     assert record["torch"]["version"] == "2.5.1" and "env.txt" in record["torch"]["known_from"]
 
@@ -175,7 +191,9 @@ def test_same_advice_needs_a_reason_an_alternative_and_a_source_everywhere() -> 
         for gpus, nodes in ((1, 1), (7, 1), (6, 3), (64, 64), (1024, 128)):
             for strategy in ("auto", "full", "grad_op", "none"):
                 release = releases.known()[(number + gpus) % len(releases.known())]
-                record = made(model=str(CASES / f"{model}.json"), gpus=gpus, nodes=nodes, strategy=strategy, torch=release)
+                record = made(
+                    model=str(CASES / f"{model}.json"), gpus=gpus, nodes=nodes, strategy=strategy, torch=release
+                )
                 for decision in record["decisions"]:
                     where = (model, gpus, nodes, strategy, release, decision["id"])
                     assert decision["because"] and decision["instead_of"] and decision["sources"], where

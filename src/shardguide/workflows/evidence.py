@@ -65,8 +65,10 @@ def read_files(
 def current_facts(now: Current) -> dict[str, FileFact]:
     """What the present code or configuration states that a plan asks for: the optimizer, and accelerate's counts."""
     facts: dict[str, FileFact] = {}
-    optimizers = {call.what.rpartition(".")[2].lower(): call.where for call in now.calls if call.kind == "optimizer"}
-    if len(optimizers) == 1:
+    from .tune.read_code import optimizer_of
+
+    optimizers = {optimizer_of(call): call.where for call in now.calls if call.kind == "optimizer"}
+    if len(optimizers) == 1 and "" not in optimizers:
         name, where = next(iter(optimizers.items()))
         facts["optimizer"] = FileFact(name, f"file:{where}")
     for name, setting in (("gpus", "num_processes"), ("nodes", "num_machines")):

@@ -245,7 +245,7 @@ def _loop(reading: Reading, api: str) -> None:
     if optimizers:  # then the loop is in this file, and what is not in it is not done
         for field in ("scaler", "clipping", "param" if api == "ddp" else "autocast"):
             reading.set(field, "", optimizers[0].where)
-    names = dict.fromkeys(name for name in (_optimizer(call) for call in optimizers) if name)
+    names = dict.fromkeys(name for name in (optimizer_of(call) for call in optimizers) if name)
     if set(names) == {"muon", "adamw"}:
         names = {"muon": None}  # AdamW takes what Muon does not: they go together
     if len(names) == 1:
@@ -271,7 +271,7 @@ def _autocast(reading: Reading, call: Call, api: str) -> None:
     reading.set("param" if api == "ddp" else "autocast", value, where)
 
 
-def _optimizer(call: Call) -> str:
+def optimizer_of(call: Call) -> str:
     """``torch.optim.SGD(…, momentum=0.9)`` as --optimizer takes it; "" for what is none that is known."""
     name = call.what.rpartition(".")[2].lower()
     if name not in _OPTIMIZERS:
