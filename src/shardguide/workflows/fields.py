@@ -154,6 +154,11 @@ OFFLOAD = Field(
     "offload", _choice("offload", "auto", "yes", "no", on="yes", off="no", true="yes", false="no"),
     "auto (default), yes or no: CPU offload of parameters, gradients and optimizer state", metavar="WORD",
 )  # fmt: skip
+WEIGHTS = Field(
+    "weights", _choice("weights", "random", "pretrained", "dcp"),
+    "what the code starts from: random (default), pretrained (rank 0 reads, the others receive), dcp (a distributed checkpoint)",
+    metavar="WORD",
+)  # fmt: skip
 IMPLEMENTATION = Field(
     "implementation", _choice("implementation", "transformers5", "transformers4", "checkpoint"),
     "whose parameters a config.json stands for: transformers5 (default), transformers4, checkpoint", metavar="NAME",
@@ -174,4 +179,4 @@ TORCH = Field(
 
 # In the order in which they are asked.
 PLAN = (MODEL, TORCH, GPUS, NODES, GPU, GPU_MEMORY, DEVICE, HOST_MEMORY, INTRA, INTER, OPTIMIZER, PARAM_DTYPE, STRATEGY,
-        SHARD_SIZE, TP, TP_PLAN, OFFLOAD, IMPLEMENTATION)  # fmt: skip
+        SHARD_SIZE, TP, TP_PLAN, OFFLOAD, WEIGHTS, IMPLEMENTATION)  # fmt: skip

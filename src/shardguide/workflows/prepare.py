@@ -151,6 +151,7 @@ def _situation(
         offload=gathered.value("offload", "auto"),
         measured=handed.measured,
         current=handed.current,
+        weights=gathered.value("weights", "random"),
         memo={},
     )
 

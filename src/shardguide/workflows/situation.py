@@ -44,6 +44,7 @@ class Situation(NamedTuple):
     offload: str  # "auto", "yes", "no"
     measured: tuple[Measured, ...] = ()
     current: Any = None  # code.current.Current
+    weights: str = "random"  # what the code starts from
     scalars: tuple[str, ...] = ()  # parameters of no dimension, counted here as one element
     memo: dict[Any, Any] = {}  # noqa: RUF012 - arithmetic done once per layout; prepare() gives each situation its own
 

@@ -163,7 +163,9 @@ def snippets(record: dict[str, Any], verbose: bool) -> list[Block]:
             )
         return out
     rows = tuple((snippet["id"], f"{snippet['title']} ({_verified(snippet['verified'])})", "") for snippet in snippets)
-    return [Heading("Code and launch files (--show ID prints one, --write DIR writes all)"), Pairs(rows)]
+    hints = tuple(step["why"] for step in record["next"] if "weights" in step["arguments"])
+    listed = [Heading("Code and launch files (--show ID prints one, --write DIR writes all)"), Pairs(rows)]
+    return [*listed, *(Text(f"--weights pretrained or dcp gives {hint}.") for hint in hints)]
 
 
 def _verified(verified: dict[str, Any]) -> str:

@@ -142,6 +142,13 @@ def _decide(s: Situation, prepared: prepare.Prepared, also: tuple[str, ...]) -> 
     if any(one.open for one in decisions):
         why = "run the snippet 'measure' and plan again with its file, to close what is open"
         next_ = (Next("plan", {"measured": "FILE"}, why),)
+    if s.weights == "random" and s.model.architecture:
+        next_ = (
+            *next_,
+            Next(
+                "plan", {"weights": "pretrained"}, "code that loads a checkpoint: this one starts from random weights"
+            ),
+        )
     return prepare.finish(
         "plan",
         prepared._replace(notes=(*prepared.notes, *notes)),

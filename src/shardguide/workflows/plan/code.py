@@ -56,6 +56,8 @@ def training_spec(s: Situation, layout: Layout, policy: Policy, offload: bool, c
         mp_output=policy.output,
         offload="pinned" if offload else "",
         placements=patterns(s.model, layout.placements),
+        ignored=tuple(dict.fromkeys(_starred(one.name) for one in s.model.parameters if one.ignored)),
+        weights=s.weights,
         tied=tuple((p.name, *p.aliases) for p in s.model.parameters if p.aliases),
         activation_checkpointing=checkpointing,
         param_dtype=s.main_dtype or "float32",
