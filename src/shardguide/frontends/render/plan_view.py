@@ -164,7 +164,7 @@ def snippets(record: dict[str, Any], verbose: bool) -> list[Block]:
         return out
     rows = tuple((snippet["id"], f"{snippet['title']} ({_verified(snippet['verified'])})", "") for snippet in snippets)
     hints = tuple(step["why"] for step in record["next"] if "weights" in step["arguments"])
-    listed = [Heading("Code and launch files (--show ID prints one, --write DIR writes all)"), Pairs(rows)]
+    listed: list[Block] = [Heading("Code and launch files (--show ID prints one, --write DIR writes all)"), Pairs(rows)]
     return [*listed, *(Text(f"--weights pretrained or dcp gives {hint}.") for hint in hints)]
 
 
@@ -194,7 +194,7 @@ def end(record: dict[str, Any]) -> list[Block]:
     state = record["approval"]["state"]
     if record["decisions"]:
         text = {
-            "draft": f"Draft. {record['approval']['asked']} shardguide approve {record['id']} · reject {record['id']}",
+            "draft": f"Draft. {record['approval']['asked']} Confirm with: shardguide approve {record['id']}",
             "approved": f"Approved: {record['id']}.",
             "rejected": f"Rejected: {record['id']}.",
         }[state]
