@@ -14,7 +14,7 @@ import pytest
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.record import Answer
 from shardguide.guidance.serialise import to_dict
-from shardguide.workflows import hardware
+from shardguide.workflows import hardware_answers
 from shardguide.workflows.fields import PLAN
 from shardguide.workflows.gather import Gathered
 from shardguide.workflows.plan import plan
@@ -189,7 +189,7 @@ def test_names() -> None:
 def test_sources_of_the_hardware_facts() -> None:
     record = made(gpu="H100 SXM")
     answers = {name: Answer(one["value"], one["from"]) for name, one in record["answers"].items()}
-    found = hardware.understand(Gathered(answers, ()), {})[1].sources
+    found = hardware_answers.understand(Gathered(answers, ()), {})[1].sources
     ids = [source.id for source in found]
     assert len(ids) == len(set(ids))
     assert any(one.startswith("hardware:") for one in ids) and {"link:nvswitch", "link:nccl-ib"} <= set(ids)

@@ -24,7 +24,7 @@ from shardguide.guidance.serialise import digest
 from shardguide.guidance.sha import sha256
 from shardguide.knowledge.hardware.memory import parse_memory
 
-from . import fields, hardware
+from . import fields, hardware, hardware_answers
 from .evidence import Handed, read_files
 from .gather import Gathered, ask, counts, gather
 from .model import for_release, load, with_one_dimension
@@ -207,7 +207,7 @@ def prepare(request: PlanRequest) -> Prepared:
     gathered = gather(fields.PLAN, request.given, handed.facts, still_true(request, handed))
     gathered = gathered._replace(conflicts=(*handed.questions, *gathered.conflicts))
     gathered = counts(_derived(gathered, handed), handed.facts.get("gpus_per_node"))
-    gathered, found = hardware.understand(gathered, handed.facts)
+    gathered, found = hardware_answers.understand(gathered, handed.facts)
     report = handed.facts.get("torch")
     resolved = resolve(
         request.given.get("torch"),
