@@ -168,3 +168,12 @@ def test_hostile_names_do_not_reach_the_terminal(shardguide: Shardguide, tmp_pat
     ran = shardguide("plan", name, *FULL[2:])
     assert ran.status == 0
     assert "\x1b" not in ran.out and "\u202e" not in ran.out
+
+
+def test_modules_of_the_users_folder_are_never_imported(shardguide: Shardguide) -> None:
+    """``python -m`` puts the working folder on the path; a json.py or torch.py there must stay data."""
+    for name in ("json", "typing", "torch", "yaml", "rich", "random", "_sha2"):
+        (shardguide.folder / f"{name}.py").write_text('open("imported", "w").close()\nraise SystemExit("imported")\n')
+    ran = shardguide(*FULL, "--json")
+    assert ran.status == 0 and ran.json["decisions"]
+    assert not (shardguide.folder / "imported").exists()

@@ -197,3 +197,13 @@ def test_same_advice_needs_a_reason_an_alternative_and_a_source_everywhere() -> 
                 for decision in record["decisions"]:
                     where = (model, gpus, nodes, strategy, release, decision["id"])
                     assert decision["because"] and decision["instead_of"] and decision["sources"], where
+
+
+def test_without_sharding_the_list_of_plain_fully_shard_is_given_too() -> None:
+    """GPT-2 over 8 ranks: ceil(50257 / 8) = 6283 rows of the tied embedding on each, and so on."""
+    record = made(model=str(CASES / "gpt2.json"), **NODE)
+    assert decided(record)["sharding"].startswith("none")
+    assert record["accounting"]["per_rank"][0]["stored_parameters"] == 124_439_808
+    sharded = record["accounting"]["per_rank_shard0"]
+    assert sum((run["last_rank"] - run["first_rank"] + 1) * run["parameters"] for run in sharded) == 124_439_808
+    assert sharded[0]["stored_parameters"] > 124_439_808 // 8

@@ -55,6 +55,9 @@ def build(
     part["groups"] = plain(made)
     if "fsdp1" in also and layout.strategy != "none" and not fsdp1:
         part["per_rank_fsdp1"] = plain(flat_per_rank(asked._replace(placements=None)))
+    if layout.strategy == "none" and s.dp > 1:
+        plain_ = Layout("full", 1, s.dp, s.tp)
+        part["per_rank_shard0"] = plain(per_rank(request(s, plain_, (policy.param, policy.reduce))))
     if layout.placements:
         part["per_rank_shard0"] = plain(
             per_rank(request(s, layout._replace(placements=()), (policy.param, policy.reduce), offload))
