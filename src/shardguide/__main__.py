@@ -7,6 +7,6 @@ import sys
 if sys.path and sys.path[0] in ("", os.getcwd()):  # noqa: PTH109 - nothing else is imported before this
     del sys.path[0]
 
-from shardguide.frontends.cli.main import run  # noqa: E402
+from shardguide.frontends.cli.main import run
 
 run()

@@ -35,6 +35,7 @@ LAUNCHED = (
     ("kubernetes", "form=v2", "2.0", 0),
     ("kubernetes-v1", "form=v1", "2.0", 0),
     ("accelerate", "form=fsdp2", "2.6", 0),
+    ("accelerate", "form=ddp", "2.0", 0),
     ("torchtitan", "form=python", "2.13", 0),
     ("torchtitan-toml", "form=toml", "2.10", 0),
 )

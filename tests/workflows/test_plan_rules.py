@@ -207,3 +207,43 @@ def test_without_sharding_the_list_of_plain_fully_shard_is_given_too() -> None:
     sharded = record["accounting"]["per_rank_shard0"]
     assert sum((run["last_rank"] - run["first_rank"] + 1) * run["parameters"] for run in sharded) == 124_439_808
     assert sharded[0]["stored_parameters"] > 124_439_808 // 8
+
+
+NCCL_TESTS = """# nThread 1 nGpus 1 minBytes 1073741824 maxBytes 1073741824 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validate: 1
+#
+# Using devices
+{devices}
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+  1073741824      16777216     float    none      -1   3000.0  {bandwidth}  {bandwidth}      0   3000.0  {bandwidth}  {bandwidth}      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : {bandwidth}
+#
+# Collective test concluded: all_gather_perf
+"""
+
+
+def _nccl_tests(path: Path, hosts: int, bandwidth: str) -> str:
+    """Output of all_gather_perf over 8 GPUs a host, in the layout of nccl-tests' src/common.cu (synthetic numbers)."""
+    rows = [
+        f"#  Rank {8 * host + gpu:2d} Group  0 Pid  {1000 + gpu} on node{host} device {gpu:2d} [0x1b] NVIDIA H100 80GB HBM3"
+        for host in range(hosts)
+        for gpu in range(8)
+    ]
+    path.write_text("all_gather_perf -b 1G -e 1G\n" + NCCL_TESTS.format(devices="\n".join(rows), bandwidth=bandwidth))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("across", "expected", "words"), [("45.10", "hybrid", "says so too"), ("360.00", "full", "Changed by")]
+)
+def test_measured_links_decide_about_hybrid_sharding(tmp_path: Path, across: str, expected: str, words: str) -> None:
+    """Hybrid sharding spares a network that is slower than the link within a node: the measurement says whether it is."""
+    one = _nccl_tests(tmp_path / "one.txt", 1, "350.00")
+    two = _nccl_tests(tmp_path / "two.txt", 2, across)
+    record = made(measured=(one, two))
+    assert decided(record)["sharding"].startswith(expected)
+    assert words in because(record, "sharding")
+    assert any("busbw" in fact["id"] for fact in record["facts"])

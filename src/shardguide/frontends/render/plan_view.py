@@ -120,6 +120,19 @@ def _accounting(record: dict[str, Any], verbose: bool) -> list[Block]:
     return out
 
 
+def measured(record: dict[str, Any], verbose: bool) -> list[Block]:
+    """What was measured, exactly as it was given."""
+    facts = record["facts"]
+    shown = facts if verbose else facts[:6]
+    if not facts:
+        return []
+    rows = tuple(
+        f"{one['id'].removeprefix('measured.')}: {one['value']} {one['unit']} ({one['formula']})" for one in shown
+    )
+    more = (Text(f"{len(facts) - len(shown)} more: --verbose"),) if len(shown) < len(facts) else ()
+    return [Heading("Measured, as given"), Items(rows), *more]
+
+
 def checks(record: dict[str, Any], verbose: bool = True) -> list[Block]:
     """Each check with its result and what it found."""
     if not record["checks"]:
@@ -212,6 +225,7 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     if record["decisions"]:
         out.extend(_decisions(record, verbose))
     out.extend(_accounting(record, verbose))
+    out.extend(measured(record, verbose))
     out.extend(checks(record, verbose))
     out.extend(snippets(record, verbose))
     if verbose:

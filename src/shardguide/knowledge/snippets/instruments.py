@@ -1,7 +1,7 @@
 """Two snippets that bring facts back: what a run really used, and what shapes a model really has.
 
 Sources: docstrings of torch.cuda.max_memory_allocated, max_memory_reserved, memory_stats and torch.distributed.gather_object;
-torch.nn.Module.named_parameters (remove_duplicate).
+torch.nn.Module.named_parameters (remove_duplicate) and named_children.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def measure(run_step, steps=20, path="measured.json"):
             json.dump({"torch": torch.__version__, "ranks": everyone}, file, indent=1)
 '''
 
-_MANIFEST = '''"""Writes the shapes of a model, for shardguide plan MANIFEST: names, shapes and dtypes, no values."""
+_MANIFEST = '''"""Writes the shapes of a model, for shardguide plan MANIFEST: names, shapes, dtypes and layers, no values."""
 
 import json
 import sys
@@ -59,6 +59,18 @@ def build_model():
 
 def dtype(tensor):
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def layers(module, prefix=""):
+    """The repeated layers below a module: the members of the outermost numbered lists (nn.ModuleList and the like)."""
+    children = list(module.named_children())
+    numbered = [(name, child) for name, child in children if name.isdecimal()]
+    blocks = [(name, child) for name, child in numbered if any("." in inner for inner, _ in child.named_parameters())]
+    if blocks and len(numbered) > 1:
+        return [
+            {"modules": [prefix + name], "module_class": type(child).__name__, "role": "block"} for name, child in blocks
+        ]
+    return [unit for name, child in children for unit in layers(child, f"{prefix}{name}.")]
 
 
 def describe(model):
@@ -80,7 +92,13 @@ def describe(model):
         {"name": name, "shape": list(buffer.shape), "dtype": dtype(buffer), "persistent": name in kept}
         for name, buffer in model.named_buffers()
     ]
-    return {"format": "shardguide-manifest/1", "parameters": parameters, "buffers": buffers}
+    return {
+        "format": "shardguide-manifest/1",
+        "architecture": type(model).__name__,
+        "parameters": parameters,
+        "buffers": buffers,
+        "units": layers(model),
+    }
 
 
 def main(path):
@@ -110,7 +128,8 @@ def measure(spec: TrainingSpec) -> Snippet:
         memory = (
             f'        "max_memory_allocated": torch.{device}.max_memory_allocated(),\n'
             f'        "max_memory_reserved": torch.{device}.max_memory_reserved(),\n'
-            f'        "alloc_retries": torch.{device}.memory_stats().get("num_alloc_retries", 0),\n'
+            f'        "num_alloc_retries": torch.{device}.memory_stats().get("num_alloc_retries"),\n'
+            f'        "num_ooms": torch.{device}.memory_stats().get("num_ooms"),\n'
             f'        "total_memory": torch.{device}.get_device_properties().total_memory,\n'
         )
         if device == "cuda":  # before 2.6 the device is required
@@ -121,7 +140,7 @@ def measure(spec: TrainingSpec) -> Snippet:
 
 
 def manifest(release: str = "2.13") -> Snippet:
-    """The snippet ``manifest``: writes ``shardguide-manifest/1`` from the model on the meta device, tied names included."""
+    """The snippet ``manifest``: writes ``shardguide-manifest/1`` from the model on the meta device, with tied names and layers."""
     return Snippet(
         "manifest",
         "Write the model's shape manifest",

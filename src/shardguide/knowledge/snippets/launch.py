@@ -49,9 +49,14 @@ def render(kind: str, spec: LaunchSpec) -> Snippet:
     elif kind == "kubernetes-v1":
         form, title, language, code = "v1", "Kubeflow PyTorchJob (Training Operator v1)", "yaml", _pytorchjob(spec)
     elif kind == "accelerate":
-        from .frameworks import accelerate
+        from .frameworks import accelerate, unsharded
 
-        form, title, language, code = "fsdp2", "accelerate configuration", "yaml", accelerate(spec)
+        form, title, language, code = (
+            "ddp" if unsharded(spec.training) else "fsdp2",
+            "accelerate configuration",
+            "yaml",
+            accelerate(spec),
+        )
     elif kind == "torchtitan":
         from .frameworks import torchtitan
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Fact
 
 from ..numbers import Layout, gib
@@ -77,6 +78,33 @@ def change(s: Situation, layout: Layout, held: int, peak: Peak | None, whole: in
         f"Changed by your measurement: {peak.words(s)} leaves {gib(left)}, more than the {gib(whole)} of unsharded parameters that "
         "grad_op keeps from forward to backward; one all-gather a group is saved. Measure again."
     )
+
+
+class Links(NamedTuple):
+    """Bus bandwidth of gathers as nccl-tests printed it (GB/s), at the largest message: within a host and across hosts."""
+
+    within: float
+    across: float
+    where: str
+
+
+def links(s: Situation) -> Links | None:
+    """What the user measured of both links with the same collective; None unless both are there."""
+    found: dict[tuple[str, bool], tuple[float, str]] = {}
+    for measured in s.measured:
+        for test in measured.bandwidth:
+            rows = [row for row in test.rows if row.out_of_place]
+            hosts = len({device.host for device in test.devices})
+            if not rows or not hosts or test.collective not in ("all_gather", "reduce_scatter"):
+                continue
+            row = max(rows, key=lambda one: one.size)
+            value = float(row.out_of_place.busbw) if row.out_of_place else 0.0
+            found[test.collective, hosts > 1] = (value, f"{measured.where}:{row.line}")
+    for name in ("all_gather", "reduce_scatter"):
+        one, many = found.get((name, False)), found.get((name, True))
+        if one and many:
+            return Links(one[0], many[0], f"{one[1]} and {many[1]}")
+    return None
 
 
 def facts(measured: tuple[Measured, ...]) -> tuple[Fact, ...]:

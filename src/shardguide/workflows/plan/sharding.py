@@ -13,7 +13,7 @@ from shardguide.guidance.record import Alternative, Decision
 
 from ..numbers import Layout, States, gib, padding, percent, request, states
 from ..situation import Situation
-from .measuring import change
+from .measuring import change, links
 from .memory import Peak
 from .mesh import MATERIAL, place
 from .precision import policy
@@ -67,7 +67,9 @@ def _hybrid(s: Situation, full: Candidate) -> Candidate | None:
         if not found.roomy(s):
             continue
         # Multi-node NVLink is no slower link to spare; with one GPU a node there is no link within.
-        within_node = size == s.dp_per_node > 1 and s.intra != "" and s.inter not in ("", "nvlink")
+        measured = links(s)
+        slower = measured.across < measured.within if measured else s.inter not in ("", "nvlink")
+        within_node = size == s.dp_per_node > 1 and s.intra != "" and slower
         spares_padding = padding(s, full.layout) > MATERIAL > padding(s, found.layout)
         return found if within_node or spares_padding else None
     return None
@@ -285,6 +287,13 @@ def decide(s: Situation, peak: Peak | None = None) -> tuple[Decision, Layout]:
     """The decision and the layout that everything else follows."""
     best, key = choose(s)
     reasons = _reasons(s, best, key)
+    measured = links(s)
+    if measured is not None and s.nodes > 1 and best.layout.strategy in ("full", "hybrid") and key != "asked":
+        words = f"{measured.within:g} GB/s of bus bandwidth within a host, {measured.across:g} GB/s across hosts ({measured.where})"
+        if measured.across < measured.within:
+            reasons.append(f"Your measurement says so too: {words}.")
+        else:
+            reasons.append(f"Changed by your measurement: {words}, so hybrid sharding would spare no slower link.")
     was = ""
     if peak is not None:
         full = candidate(s, "full", s.dp)
