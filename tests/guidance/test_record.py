@@ -7,7 +7,7 @@ import typing
 
 import pytest
 
-from shardguide.guidance import named, record
+from shardguide.guidance import hints, record
 from shardguide.guidance.serialise import digest, plain, to_dict, to_json
 
 
@@ -36,7 +36,7 @@ def test_not_a_number_never_reaches_the_json() -> None:
         to_json({"x": float("nan")})
 
 
-class Cheap(named.NamedTuple):
+class Cheap(hints.NamedTuple):
     """Doc."""
 
     a: int

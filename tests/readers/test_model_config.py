@@ -187,7 +187,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
     assert ours == {
         "shardguide.guidance",
         "shardguide.guidance.errors",
-        "shardguide.guidance.named",
+        "shardguide.guidance.hints",
         "shardguide.readers",
         "shardguide.readers.files",
         "shardguide.readers.hf_config",

@@ -1,4 +1,4 @@
-"""The two snippets that bring facts back, run for real."""
+"""The measuring snippet in two processes; test_instruments_files.py has its files, and the manifest's, read back."""
 
 from __future__ import annotations
 
@@ -11,34 +11,13 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
-transformers = pytest.importorskip("transformers", reason="needs transformers")
 
-from shardguide.knowledge.snippets import TrainingSpec, manifest, measure  # noqa: E402
+from shardguide.knowledge.snippets import TrainingSpec, measure  # noqa: E402
+from shardguide.readers.measured import read_measured  # noqa: E402
 
-from . import gloo, harness, models  # noqa: E402
+from . import gloo, harness  # noqa: E402
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.mark.parametrize("family", ["llama", "gpt2", "t5", "gemma", "own"])
-def test_manifest_says_what_the_model_has(family: str, tmp_path: Path) -> None:
-    module: Any = harness.load(manifest().code, tmp_path / "manifest_snippet.py")
-    module.build_model = lambda: models.build(family)
-    module.main(str(tmp_path / "manifest.json"))
-    found = json.loads((tmp_path / "manifest.json").read_text())
-    model = models.build(family)
-    assert found["format"] == "shardguide-manifest/1"
-    assert [(p["name"], tuple(p["shape"]), p["dtype"], p["requires_grad"]) for p in found["parameters"]] == [
-        (name, tuple(p.shape), "float32", True) for name, p in model.named_parameters()
-    ]
-    everything = dict(model.named_parameters(remove_duplicate=False))
-    for entry in found["parameters"]:
-        same = {name for name, p in everything.items() if p is everything[entry["name"]]}
-        assert {entry["name"], *entry["aliases"]} == same
-    state = model.state_dict()
-    assert [(b["name"], tuple(b["shape"]), b["persistent"]) for b in found["buffers"]] == [
-        (name, tuple(b.shape), name in state) for name, b in model.named_buffers()
-    ]
 
 
 def run_measure(device: str, folder: Path) -> dict[str, Any]:
@@ -65,10 +44,10 @@ def pretend_gpu() -> None:
 
     torch.cuda.synchronize = lambda: None
     torch.cuda.current_device = lambda: 0
-    torch.cuda.max_memory_allocated = lambda: 71
-    torch.cuda.max_memory_reserved = lambda: 75
-    torch.cuda.memory_stats = lambda: {"num_alloc_retries": 2}
-    torch.cuda.get_device_properties = lambda device: types.SimpleNamespace(total_memory=79)
+    torch.cuda.max_memory_allocated = lambda: 71 << 30
+    torch.cuda.max_memory_reserved = lambda: 75 << 30
+    torch.cuda.memory_stats = lambda: {"num_alloc_retries": 2, "num_ooms": 1, "segment.all.current": 5}
+    torch.cuda.get_device_properties = lambda device: types.SimpleNamespace(total_memory=79 << 30)
 
 
 def test_measure_on_the_cpu(tmp_path: Path) -> None:
@@ -78,10 +57,17 @@ def test_measure_on_the_cpu(tmp_path: Path) -> None:
     for rank in found["ranks"]:
         assert len(rank["step_seconds"]) == 4 and all(0 < s < 60 for s in rank["step_seconds"])
         assert rank["host_max_resident"] > 16 << 20 or sys.platform != "linux"
-        assert "max_memory_allocated" not in rank
+        assert set(rank) == {"rank", "host_max_resident", "step_seconds"}  # the CPU has no such counters
 
 
-def test_measure_writes_every_ranks_counters(tmp_path: Path) -> None:
-    for rank in run_measure("cuda", tmp_path)["ranks"]:
-        assert (rank["max_memory_allocated"], rank["max_memory_reserved"], rank["total_memory"]) == (71, 75, 79)
-        assert rank["alloc_retries"] == 2
+def test_measured_counters_arrive(tmp_path: Path) -> None:
+    written = run_measure("cuda", tmp_path)
+    found = read_measured(str(tmp_path / "measured.json"))
+    assert found.kinds == ("memory", "steps") and found.torch == torch.__version__
+    assert [memory.rank for memory in found.memory] == [0, 1]
+    for memory in found.memory:
+        assert (memory.peak_allocated, memory.peak_reserved, memory.total_memory) == (71 << 30, 75 << 30, 79 << 30)
+        assert (memory.alloc_retries, memory.ooms) == (2, 1)
+    assert [(step.rank, step.time) for step in found.steps] == [
+        (rank["rank"], repr(seconds)) for rank in written["ranks"] for seconds in rank["step_seconds"]
+    ]

@@ -1,4 +1,4 @@
-"""Launch files: read by the launchers' own parsers, and started where that can be done on one machine."""
+"""Launch files started where that can be done on one machine; test_launch_parsers.py has them read by their programs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.model import Unit
@@ -109,115 +107,6 @@ def test_slurm_script(tmp_path: Path, nodes: int) -> None:
     done = start(script, tmp_path, PORT=free_port(), **job)
     assert done.returncode == 0, done.stderr[-6000:]
     assert [(tmp_path / f"rank{i}").read_text().split()[0] for i in range(2)] == ["2", "2"]
-
-
-@pytest.mark.torch
-def test_torchrun_options_are_torchruns() -> None:
-    from torch.distributed.run import get_args_parser
-
-    code = render_launch("torchrun", SPEC).code.replace("\\\n", " ")
-    line = next(line for line in code.splitlines() if line.startswith("torchrun"))
-    options = get_args_parser().parse_args(shlex.split(line)[1:])
-    assert (options.nnodes, options.nproc_per_node, options.rdzv_backend) == ("2", "8", "c10d")
-    assert options.training_script == "train.py"
-
-
-# The fields of the CustomResourceDefinitions of Kubeflow Trainer 2.3.0 and Training Operator 1.9.
-TRAINJOB = {"runtimeRef", "trainer"}
-TRAINER = {"image", "numNodes", "numProcPerNode", "command", "resourcesPerNode"}
-
-
-def test_trainjob() -> None:
-    job = yaml.safe_load(render_launch("kubernetes", SPEC).code)
-    assert (job["apiVersion"], job["kind"]) == ("trainer.kubeflow.org/v1alpha1", "TrainJob")
-    assert set(job["spec"]) == TRAINJOB and set(job["spec"]["trainer"]) <= TRAINER
-    trainer = job["spec"]["trainer"]
-    assert (trainer["numNodes"], trainer["numProcPerNode"]) == (2, 8)
-    assert trainer["resourcesPerNode"] == {"limits": {"nvidia.com/gpu": 8}}
-    assert trainer["command"] == ["torchrun", "train.py"]
-
-
-def test_trainjob_in_kubeflows_own_model() -> None:
-    models = pytest.importorskip("kubeflow_trainer_api.models", reason="kubeflow-trainer-api is not installed")
-    job = yaml.safe_load(render_launch("kubernetes", SPEC).code)
-    read = models.TrainerV1alpha1TrainJob.from_dict(job)
-    assert read.to_dict() == job  # nothing unknown was dropped
-
-
-def test_pytorchjob() -> None:
-    job = yaml.safe_load(render_launch("kubernetes-v1", SPEC).code)
-    assert (job["apiVersion"], job["kind"], job["spec"]["nprocPerNode"]) == ("kubeflow.org/v1", "PyTorchJob", "8")
-    replicas = job["spec"]["pytorchReplicaSpecs"]
-    assert {name: replica["replicas"] for name, replica in replicas.items()} == {"Master": 1, "Worker": 1}
-    assert all(r["template"]["spec"]["containers"][0]["name"] == "pytorch" for r in replicas.values())
-    single = yaml.safe_load(render_launch("kubernetes-v1", LaunchSpec()).code)
-    assert list(single["spec"]["pytorchReplicaSpecs"]) == ["Master"]
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("mixed", ["", "bfloat16", "float16"])
-def test_accelerate_reads_its_configuration(tmp_path: Path, mixed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("accelerate", reason="needs accelerate")
-    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-    from accelerate.parallelism_config import ParallelismConfig
-    from accelerate.utils import FullyShardedDataParallelPlugin
-    from accelerate.utils.launch import prepare_multi_gpu_env
-
-    training = TRAINING._replace(mp_param=mixed)
-    path = tmp_path / "plan.yaml"
-    path.write_text(render_launch("accelerate", SPEC._replace(training=training)).code)
-    command = [
-        "--config_file",
-        str(path),
-        "--machine_rank",
-        "0",
-        "--main_process_ip",
-        "localhost",
-        "--main_process_port",
-        "29500",
-    ]
-    arguments, _, _ = _validate_launch_command(launch_command_parser().parse_args([*command, "train.py"]))
-    assert arguments.use_fsdp and arguments.use_parallelism_config
-    assert (arguments.num_processes, arguments.num_machines) == (16, 2)
-    assert arguments.mixed_precision == {"": "no", "bfloat16": "bf16", "float16": "fp16"}[mixed]
-    for name, value in prepare_multi_gpu_env(arguments).items():
-        monkeypatch.setenv(name, value)
-    plugin: Any = FullyShardedDataParallelPlugin()
-    assert plugin.fsdp_version == 2 and plugin.reshard_after_forward is True
-    assert type(plugin.cpu_offload).__name__ == "CPUOffloadPolicy"
-    assert plugin.activation_checkpointing is True
-    assert plugin.transformer_cls_names_to_wrap == ["LlamaDecoderLayer"]
-    sizes = ParallelismConfig()
-    assert (sizes.dp_replicate_size, sizes.dp_shard_size, sizes.tp_size) == (2, 8, 1)
-
-
-def test_torchtitan_toml() -> None:
-    tomllib = pytest.importorskip("tomllib", reason="in Python from 3.11 on")
-    found = tomllib.loads(render_launch("torchtitan-toml", SPEC).code)
-    assert found == {
-        "parallelism": {
-            "data_parallel_replicate_degree": 2,
-            "data_parallel_shard_degree": 8,
-            "tensor_parallel_degree": 1,
-            "fsdp_reshard_after_forward": "always",
-        },
-        "training": {
-            "dtype": "float32",
-            "mixed_precision_param": "bfloat16",
-            "mixed_precision_reduce": "float32",
-            "max_norm": 1.0,
-            "enable_cpu_offload": True,
-        },
-        "activation_checkpoint": {"mode": "full"},
-    }
-
-
-def test_torchtitan_python() -> None:
-    import ast
-
-    for base in ("llama3.llama3_8b", ""):
-        tree = ast.parse(render_launch("torchtitan", SPEC._replace(torchtitan_base=base)).code)
-        assert [node.name for node in tree.body if isinstance(node, ast.FunctionDef)] == ["plan"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ real ``fully_shard`` and compare to the byte.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from shardguide.guidance.hints import TYPE_CHECKING, Any
 
 from .group import groups, members, mixed_dtypes, split_ties
 from .mesh import Layout

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from shardguide.guidance.dtypes import ITEMSIZE
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 
 from . import optimizers
 from .records import RankRun, Request

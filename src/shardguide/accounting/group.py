@@ -9,8 +9,8 @@ of it.
 
 from __future__ import annotations
 
+from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.model import Model
-from shardguide.guidance.named import NamedTuple
 
 from .records import SHARDED, Group, Request, release_minor
 from .shards import Piece, cut

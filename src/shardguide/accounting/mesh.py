@@ -6,7 +6,7 @@ row, so the last dimension (tensor parallel) changes fastest.
 
 from __future__ import annotations
 
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 
 
 class Layout(NamedTuple):

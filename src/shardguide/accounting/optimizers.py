@@ -8,9 +8,8 @@ the same tensors; before 2.4 RMSprop, Adadelta and Rprop count their steps in a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import Any, NamedTuple
 
 from .records import SHARDED, Request, release_minor
 from .survey import Kind, Survey, take

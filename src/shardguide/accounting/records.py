@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.guidance.model import Model, Parameter
-from shardguide.guidance.named import NamedTuple
 
 from .mesh import Layout
 

@@ -5,7 +5,7 @@ Each was reproduced with PyTorch 2.13.0; tests/accounting/test_refusals.py raise
 
 from __future__ import annotations
 
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 
 from .group import mixed_dtypes, split_ties
 from .records import SHARDED, Request, release_minor

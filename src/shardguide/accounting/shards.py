@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shardguide.guidance.dtypes import ITEMSIZE
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.record import Fact
 
 from . import optimizers

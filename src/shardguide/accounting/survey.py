@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardguide.guidance.dtypes import ITEMSIZE
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 
 from . import tensor_parallel
 from .records import SHARDED, STRATEGIES, Request, release_minor

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.record import Fact
 
 from .group import ROOT, members

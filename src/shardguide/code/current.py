@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 from shardguide.readers.files import MIB, read_text, shown
 
 from .syntax import Evaluator, Names, Value, parse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 
 LIMIT = 1 << 19  # bytes of source; trainers of well-known frameworks stay below 300 kB
 _DENSITY = 150_000  # punctuation marks, which bound the number of nodes and so the memory of the tree

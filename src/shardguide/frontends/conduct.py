@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any
 from shardguide.guidance.record import Guidance
 from shardguide.guidance.serialise import to_dict, with_approval
 from shardguide.notebook import Notebook, project_key

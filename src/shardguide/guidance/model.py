@@ -6,7 +6,7 @@ configuration), the accounting (which shards them) and the code that is shown fo
 
 from __future__ import annotations
 
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 
 
 class Parameter(NamedTuple):

@@ -6,9 +6,7 @@ every command.
 
 from __future__ import annotations
 
-from typing import Any
-
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import Any, NamedTuple
 
 SCHEMA = "shardguide/1"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+
+from shardguide.guidance.hints import Any
 
 from .record import SCHEMA, Answer, Approval, Guidance
 from .sha import sha256

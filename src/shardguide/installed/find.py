@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 from shardguide.installed.lookup import read_text
 
 _MANY = 2000  # entries looked at in one folder, and .pth files read in it: a real one has some hundred

@@ -14,7 +14,7 @@ import os
 import stat
 from bisect import bisect_right
 
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.record import Reopened
 
 LIMIT = 4 << 20  # bytes; the largest file that a claim points to has a quarter of a megabyte

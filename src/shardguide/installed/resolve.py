@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 from shardguide.installed.lookup import Place, Tree
 
 DEPTH = 20  # re-exports followed before giving up; PyTorch needs four

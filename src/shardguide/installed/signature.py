@@ -7,6 +7,7 @@ import ast
 from shardguide.installed.resolve import Found, Module, Resolver, members, parents
 
 Parameter = tuple[str, str | None]  # name (with its stars; "/" and "*" stand alone), default as source text
+Typed = tuple[str, str | None, str]  # the same with its annotation as source text, "" for none
 
 DEPTH = 8  # base classes followed
 _DATACLASS_KEYWORDS = ("init", "kw_only")
@@ -17,6 +18,12 @@ def signature(resolver: Resolver, found: Found) -> tuple[Parameter, ...] | None:
 
     None for what is not called (a module, a constant) and for classes whose constructor is not written in Python.
     """
+    call = typed(resolver, found)
+    return None if call is None else tuple((name, default) for name, default, _ in call)
+
+
+def typed(resolver: Resolver, found: Found) -> tuple[Typed, ...] | None:
+    """``signature`` with the annotation of each parameter."""
     if not found.nodes:
         return None
     functions = [node for node in found.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
@@ -72,7 +79,7 @@ def methods(resolver: Resolver, found: Found, depth: int = DEPTH) -> list[str]:
     return list(names)
 
 
-def _constructor(resolver: Resolver, module: Module, node: ast.ClassDef, depth: int) -> tuple[Parameter, ...] | None:
+def _constructor(resolver: Resolver, module: Module, node: ast.ClassDef, depth: int) -> tuple[Typed, ...] | None:
     inside = members(node)
     bases = [ast.unparse(base) for base in node.bases]
     if any(base.rpartition(".")[2] in ("Enum", "IntEnum", "StrEnum", "Flag", "Protocol", "ABC") for base in bases):
@@ -96,22 +103,22 @@ def _constructor(resolver: Resolver, module: Module, node: ast.ClassDef, depth: 
 
 def _init(
     nodes: list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign],
-) -> tuple[Parameter, ...] | None:
+) -> tuple[Typed, ...] | None:
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     real = [node for node in functions if "overload" not in decorators(node)] or functions
     return _arguments(real[-1].args, drop_first=True) if real else None
 
 
-def _fields(resolver: Resolver, module: Module, node: ast.ClassDef, depth: int) -> tuple[Parameter, ...]:
+def _fields(resolver: Resolver, module: Module, node: ast.ClassDef, depth: int) -> tuple[Typed, ...]:
     """Fields of a dataclass or named tuple in the order of its constructor, inherited ones first."""
-    fields: dict[str, Parameter] = {}
-    keyword_only: dict[str, Parameter] = {}
+    fields: dict[str, Typed] = {}
+    keyword_only: dict[str, Typed] = {}
     for base in node.bases:
         parent = resolver.find(f"{module.name}.{ast.unparse(base)}") if depth else None
         for item in parent.nodes if parent is not None else ():
             home = resolver.module(parent.module) if parent is not None else None
             if isinstance(item, ast.ClassDef) and "dataclass" in decorators(item) and home is not None:
-                fields |= {name: (name, default) for name, default in _fields(resolver, home, item, depth - 1)}
+                fields |= {field[0]: field for field in _fields(resolver, home, item, depth - 1)}
     for line in node.body:
         if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name):
             continue
@@ -127,31 +134,35 @@ def _fields(resolver: Resolver, module: Module, node: ast.ClassDef, depth: int) 
             default = ast.unparse(line.value)
         if keywords.get("init") == "False":
             continue
-        (keyword_only if keywords.get("kw_only") == "True" else fields)[name] = (name, default)
-    star: list[Parameter] = [("*", None)] if keyword_only else []
+        (keyword_only if keywords.get("kw_only") == "True" else fields)[name] = (name, default, _text(line.annotation))
+    star: list[Typed] = [("*", None, "")] if keyword_only else []
     return (*fields.values(), *star, *keyword_only.values())
 
 
-def _arguments(arguments: ast.arguments, drop_first: bool) -> tuple[Parameter, ...]:
-    result: list[Parameter] = []
+def _arguments(arguments: ast.arguments, drop_first: bool) -> tuple[Typed, ...]:
+    result: list[Typed] = []
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(positional) - len(arguments.defaults)) + [ast.unparse(item) for item in arguments.defaults]
     for index, (argument, default) in enumerate(zip(positional, defaults, strict=True)):
         if index == len(arguments.posonlyargs) and index:
-            result.append(("/", None))
-        result.append((argument.arg, default))
+            result.append(("/", None, ""))
+        result.append((argument.arg, default, _text(argument.annotation)))
     if arguments.posonlyargs and not arguments.args:
-        result.append(("/", None))
+        result.append(("/", None, ""))
     if drop_first and result:
         del result[0]
         if result and result[0][0] == "/":
             del result[0]
     if arguments.vararg:
-        result.append((f"*{arguments.vararg.arg}", None))
+        result.append((f"*{arguments.vararg.arg}", None, _text(arguments.vararg.annotation)))
     elif arguments.kwonlyargs:
-        result.append(("*", None))
+        result.append(("*", None, ""))
     for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        result.append((argument.arg, None if value is None else ast.unparse(value)))
+        result.append((argument.arg, None if value is None else ast.unparse(value), _text(argument.annotation)))
     if arguments.kwarg:
-        result.append((f"**{arguments.kwarg.arg}", None))
+        result.append((f"**{arguments.kwarg.arg}", None, _text(arguments.kwarg.annotation)))
     return tuple(result)
+
+
+def _text(annotation: ast.expr | None) -> str:
+    return "" if annotation is None else ast.unparse(annotation)

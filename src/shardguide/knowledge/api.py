@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from shardguide.guidance.hints import Any
 from shardguide.knowledge import releases
 from shardguide.knowledge.lines import Lines
 

@@ -7,9 +7,7 @@ stand were looked up in the releases' own wheels; nobody wrote them by hand.
 
 from __future__ import annotations
 
-from typing import Any
-
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.knowledge.lines import Lines
 
 _lines = Lines("claims.json")

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+
+from shardguide.guidance.hints import Any
 
 DATA = os.path.join(os.path.dirname(__file__), "data")
 

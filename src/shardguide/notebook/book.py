@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from shardguide.notebook.place import Place
 from shardguide.notebook.store import Store, Unreachable, shown
 from shardguide.notebook.values import MAX_ANSWERS, MAX_RESULT, checked_name, checked_text, dump, encode, now

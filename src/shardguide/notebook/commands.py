@@ -6,9 +6,8 @@ UnusableInput.
 
 from __future__ import annotations
 
-from typing import Any
-
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any
 from shardguide.notebook.book import Notebook
 
 MAX_IMPORT = 256 * 1024 * 1024  # bytes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import TYPE_CHECKING, Any
 from shardguide.notebook.values import MAX_RESULT, checked_name, checked_text, dump, encode
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 
 FILE = "notebook.db"
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import TYPE_CHECKING, Any, TypeVar
 from shardguide.notebook import schema
 from shardguide.notebook.values import now
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any
 
 MAX_NAME = 100  # characters
 MAX_VALUE = 64 * 1024  # bytes of JSON

@@ -7,9 +7,8 @@ can grow without bound), no tags (they can name Python objects), no deep nesting
 
 from __future__ import annotations
 
-from typing import Any
-
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any
 
 from .hw_evidence import HardwareEvidence, Seen, clean_lines
 

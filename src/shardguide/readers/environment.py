@@ -6,10 +6,9 @@ A paste may hold the output of several tools; each part is read by its own reade
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import Any, NamedTuple
 
 from . import accelerate_yaml, collect_env, gpu_csv, nvidia_smi, rocm_xpu_smi, topology
 from .files import decode, read_bytes, shown

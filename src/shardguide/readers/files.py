@@ -6,9 +6,9 @@ Nothing here follows what a file says; only what the user named is opened, and i
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any
 
 MIB = 1 << 20
 STDIN = "-"

@@ -6,10 +6,8 @@ import besides ours is ``json``: this is the path that nearly every plan takes.
 
 from __future__ import annotations
 
-from typing import Any
-
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import Any, NamedTuple
 
 from .files import MIB, check_depth, parse_json, quoted, shown
 

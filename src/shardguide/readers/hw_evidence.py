@@ -7,10 +7,9 @@ Nothing is judged here: whether a name is a known product is looked up by the wo
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import Any, NamedTuple
 
 LIMIT = 8 << 20  # bytes of one file; real ones have some kilobytes
 MOST_LINES = 200_000

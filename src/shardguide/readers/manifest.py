@@ -17,10 +17,9 @@ A bare list of the parameter objects is accepted too. Keys that are not listed a
 
 from __future__ import annotations
 
-from typing import Any
-
 from shardguide.guidance.dtypes import dtype_name
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any
 from shardguide.guidance.model import Buffer, Parameter, Unit
 
 from .files import parse_json, quoted

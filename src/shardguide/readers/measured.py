@@ -6,10 +6,9 @@ Nothing is worked out from the values here, let alone extrapolated: each is type
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import Any, NamedTuple
 
 from .files import MIB, check_depth, parse_json, quoted, read_text, shown
 from .nccl_tests import BandwidthTest, looks_like, read_nccl_tests

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import TYPE_CHECKING
 
 from .files import (
     MIB,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 
 from .files import lines, shown
 

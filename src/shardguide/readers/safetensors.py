@@ -7,10 +7,10 @@ https://github.com/huggingface/safetensors, README "Format" and safetensors/src/
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from shardguide.guidance.dtypes import dtype_name
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any
 from shardguide.guidance.model import Buffer, Parameter
 
 from .files import (

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.guidance.model import Buffer, Parameter, Unit
-from shardguide.guidance.named import NamedTuple
 
 from .files import quoted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 
 from .files import shown
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import TYPE_CHECKING, Any, NamedTuple
 from shardguide.guidance.record import Question
 
 from .gather import FileFact

@@ -6,11 +6,10 @@ The command line makes its flags, the library its keywords and the questions the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from shardguide.guidance.dtypes import dtype_name
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import Any, NamedTuple
 
 MAX_GPUS = 1 << 20  # far above any cluster; a larger number is a slip of the keyboard
 

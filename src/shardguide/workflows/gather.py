@@ -7,10 +7,9 @@ user says is never silently preferred: it becomes a question.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.guidance.record import Answer, Question
 from shardguide.knowledge.hardware.links import check_counts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.record import Question, Source
 from shardguide.knowledge.hardware.links import INTRA
 from shardguide.knowledge.hardware.memory import Memory as Stated

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+from shardguide.guidance.hints import TYPE_CHECKING, Any
 from shardguide.guidance.model import Model
 from shardguide.guidance.serialise import digest
 from shardguide.readers.hf_config import HfConfig

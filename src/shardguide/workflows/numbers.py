@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardguide.accounting import Layout as MeshLayout
 from shardguide.accounting import RankRun, Request, Survey, lower_bounds, per_rank, take
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 
 from .situation import Situation
 

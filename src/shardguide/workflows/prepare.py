@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.guidance.model import Model
-from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import (
     Answer,
     Approval,

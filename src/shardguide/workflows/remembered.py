@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import TYPE_CHECKING, Any
 
 from . import fields, hardware
 

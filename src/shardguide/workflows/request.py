@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import Any, NamedTuple
 
 # Forms that a plan shows only when asked for.
 ON_REQUEST = ("fsdp1", "accelerate", "torchtitan")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+from shardguide.guidance.hints import TYPE_CHECKING, Any, NamedTuple
 from shardguide.guidance.model import Model
-from shardguide.guidance.named import NamedTuple
 from shardguide.guidance.record import Release
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.record import Check, Decision, Release, Source
 from shardguide.guidance.sha import sha256
 from shardguide.installed.verify import claims

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any
 from shardguide.guidance.serialise import plain
 from shardguide.installed.verify import claims
 from shardguide.knowledge import claims_store

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from typing import Any
 
 from shardguide.frontends.render.safe import one_line
+from shardguide.guidance.hints import Any
 
 
 def may_ask(arguments: Namespace) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from typing import Any
 
 from shardguide.frontends.render.blocks import Block, Heading, Items, Pairs, Title
+from shardguide.guidance.hints import Any
 
 from . import output
 from .parser import add_common, wants_json

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from typing import TYPE_CHECKING, Any
+
+from shardguide.guidance.hints import TYPE_CHECKING, Any
 
 from .parser import wants_json
 

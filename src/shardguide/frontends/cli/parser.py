@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, NoReturn
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any, NoReturn
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:

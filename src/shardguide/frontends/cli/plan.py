@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Any
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import TYPE_CHECKING, Any
 from shardguide.workflows.request import ON_REQUEST
 
 from . import asking, desk, output

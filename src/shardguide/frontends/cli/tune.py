@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Any
 
+from shardguide.guidance.hints import TYPE_CHECKING, Any
 from shardguide.workflows.request import NOW_KEYS
 
 from . import desk, output

@@ -7,11 +7,11 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from typing import Any
 
 from shardguide import guard
 from shardguide.frontends.render.safe import lines, one_line
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any
 
 from . import asking
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 
 
 class Title(NamedTuple):

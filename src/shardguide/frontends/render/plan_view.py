@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from shardguide.guidance.hints import Any
 
 from .blocks import Block, Code, Heading, Items, Pairs, Table, Text, Title
 from .numbers import ranks, size

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text as Styled
+
+from shardguide.guidance.hints import TextIO
 
 from .blocks import MARKS, Block, Code, Heading, Items, Pairs, Table, Text, Title
 from .safe import lines, one_line

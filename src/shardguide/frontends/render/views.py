@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+
+from shardguide.guidance.hints import Any
 
 from .blocks import Block
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any
 from shardguide.guidance.model import Buffer, Model, Parameter, Unit
 
 

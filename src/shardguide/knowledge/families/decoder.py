@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from shardguide.guidance.dtypes import dtype_name
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.model import Model
-from shardguide.guidance.named import NamedTuple
 
 from .base import Builder, Config
 from .rotary import add_frequencies, is_current

@@ -9,8 +9,8 @@ what AutoModelForCausalLM builds for ``gemma3``. transformers 5 keeps a rotary e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from shardguide.guidance.hints import Any
 from shardguide.guidance.model import Model
 
 from .base import Builder, Config

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any
 from shardguide.guidance.model import Model
 
 from .base import Config

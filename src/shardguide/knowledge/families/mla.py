@@ -5,8 +5,8 @@ Sources: transformers/models/deepseek_v2 and deepseek_v3 (5.24 and 4.57).
 
 from __future__ import annotations
 
+from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.model import Model
-from shardguide.guidance.named import NamedTuple
 
 from . import moe
 from .base import Builder, Config

@@ -9,7 +9,8 @@ Source: transformers/modeling_rope_utils.py (5.24.0 and 4.57.6) and the families
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+
+from shardguide.guidance.hints import Any
 
 from .base import Builder, Config
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from shardguide.guidance.hints import NoReturn
 
 from .base import Config
 from .rotary import is_current

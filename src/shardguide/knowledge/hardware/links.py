@@ -7,7 +7,7 @@ network alone decides it.
 from __future__ import annotations
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.record import Source
 
 

@@ -7,7 +7,7 @@ when it exceeds the larger one, and both are shown.
 from __future__ import annotations
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 
 # Powers of the decimal and of the binary reading (SI and IEC 80000-13).
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any
 
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.guidance.record import Source
 
 from .memory import Memory

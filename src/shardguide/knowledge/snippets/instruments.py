@@ -62,14 +62,12 @@ def dtype(tensor):
 
 
 def layers(module, prefix=""):
-    """The repeated layers below a module: the members of the outermost numbered lists (nn.ModuleList and the like)."""
+    """The repeated layers in a module: members of the outermost numbered lists (nn.ModuleList and the like)."""
     children = list(module.named_children())
     numbered = [(name, child) for name, child in children if name.isdecimal()]
     blocks = [(name, child) for name, child in numbered if any("." in inner for inner, _ in child.named_parameters())]
     if blocks and len(numbered) > 1:
-        return [
-            {"modules": [prefix + name], "module_class": type(child).__name__, "role": "block"} for name, child in blocks
-        ]
+        return [{"modules": [prefix + name], "module_class": type(child).__name__} for name, child in blocks]
     return [unit for name, child in children for unit in layers(child, f"{prefix}{name}.")]
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from typing import Any
 
+from shardguide.guidance.hints import Any
 from shardguide.guidance.record import Verified
 
 from .spec import version

@@ -8,8 +8,8 @@ from __future__ import annotations
 from keyword import iskeyword
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.model import Unit
-from shardguide.guidance.named import NamedTuple
 
 
 class TrainingSpec(NamedTuple):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shardguide.accounting import Group
+from shardguide.guidance.hints import Any
 from shardguide.guidance.record import Check, Decision, Guidance, Next
 
 from .. import prepare

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shardguide.accounting import (
     FORMULAS,
     Group,
@@ -17,6 +15,7 @@ from shardguide.accounting import (
     take,
     transients,
 )
+from shardguide.guidance.hints import Any
 from shardguide.guidance.record import Fact
 from shardguide.guidance.serialise import plain
 

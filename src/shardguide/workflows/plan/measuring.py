@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import TYPE_CHECKING, NamedTuple
 from shardguide.guidance.record import Fact
 
 from ..numbers import Layout, gib

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardguide.accounting import Group, RankRun
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.record import Alternative, Check, Decision
 
 from ..numbers import Layout, States, gib, percent

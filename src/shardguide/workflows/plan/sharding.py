@@ -8,7 +8,7 @@ to be measured and not facts.
 from __future__ import annotations
 
 from shardguide.accounting import groups
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.record import Alternative, Decision
 
 from ..numbers import Layout, States, gib, padding, percent, request, states

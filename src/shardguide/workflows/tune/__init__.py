@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.guidance.record import Decision, Guidance, Question, Snippet
 from shardguide.guidance.serialise import plain
 from shardguide.knowledge import snippets

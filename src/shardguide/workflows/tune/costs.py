@@ -9,8 +9,8 @@ from __future__ import annotations
 from shardguide.accounting import FlatGroup, Request, flat_groups, flat_per_rank, groups, per_rank
 from shardguide.guidance.dtypes import ITEMSIZE
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.model import Model
-from shardguide.guidance.named import NamedTuple
 
 from ..numbers import Layout, heaviest, request
 from ..situation import Situation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardguide.code.current import Current
 from shardguide.guidance.dtypes import dtype_name
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 
 from ..request import NOW_KEYS
 

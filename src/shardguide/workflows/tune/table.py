@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardguide.guidance.named import NamedTuple
+from shardguide.guidance.hints import NamedTuple
 
 from ..situation import Situation
 from .costs import Costs, Side, costs

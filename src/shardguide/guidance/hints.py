@@ -1,16 +1,23 @@
-"""``NamedTuple`` at half the price, for the modules on the way of every command.
+"""Names for annotations and records, without the price of ``typing``: a tenth of what a plan may cost.
 
-``typing.NamedTuple`` turns each annotation into a ForwardRef, which compiles it: with some seventy record types that is a
-sixth of what a plan may cost. Here the annotations stay the strings that they are. Type checkers see typing's own.
+Type checkers see typing's own. At run time annotations stay the strings that they are (every module imports
+``annotations`` from ``__future__``), so a name is only needed to be there; and ``NamedTuple`` does without turning each
+annotation into a ForwardRef, which compiles it.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # type checkers take a variable of this name as true
 if TYPE_CHECKING:
-    from typing import NamedTuple
+    from typing import Any, NamedTuple, NoReturn, TextIO, TypeVar
 else:
     from collections import namedtuple
+
+    Any = NoReturn = TextIO = object
+
+    def TypeVar(name, *_constraints, **_options):
+        """Stand in for typing's class of that name."""
+        return object
 
     # What a record class may not override (as in typing), and what namedtuple defines itself.
     _OWN = frozenset(
@@ -46,4 +53,4 @@ else:
         """See typing.NamedTuple."""
 
 
-__all__ = ["NamedTuple"]
+__all__ = ["TYPE_CHECKING", "Any", "NamedTuple", "NoReturn", "TextIO", "TypeVar"]
