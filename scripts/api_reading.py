@@ -185,8 +185,9 @@ def options(tree: ast.Module) -> dict[str, list[Any]]:
 class Variables:
     """Environment variables that a release's Python files read, and those that their texts name."""
 
-    # Words that are variables only for what reads them: prefixes that PyTorch, NCCL and Gloo use.
-    NAMED = re.compile(r"\b(?:TORCH|NCCL|GLOO|TORCHELASTIC|TORCH_NCCL|FSDP|PET|RCCL|UCC|NVSHMEM)_[A-Z0-9_]{3,}\b")
+    # What a text names as a variable; most of these are read by compiled code, which is not looked into.
+    NAMED = re.compile(r"\b(?:TORCH|NCCL|TORCHELASTIC)_(?!DOCTEST)[A-Z0-9_]{3,}\b(?!_)")
+    ABOUT = re.compile(r"environment|env var| is set\b", re.I)
     NAME = re.compile(r"[A-Z][A-Z0-9_]{2,}|_?[A-Z][A-Z0-9]*_[A-Z0-9_]+")
 
     def __init__(self, files: dict[str, ast.Module]) -> None:
@@ -202,7 +203,7 @@ class Variables:
                 for name, default in self._reads(node, readers, local):
                     if self.NAME.fullmatch(name):
                         self.read.setdefault(name, set()).add((file, default))
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and self.ABOUT.search(node.value):
                     for name in self.NAMED.findall(node.value):
                         self.named.setdefault(name.rstrip("_"), set()).add(file)
         self.named = {name: where for name, where in self.named.items() if name not in self.read}

@@ -9,17 +9,20 @@ what is in the tree and writes nothing.
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 KNOWLEDGE = Path(__file__).parent.parent / "src" / "shardguide" / "knowledge"
-sys.path.insert(0, str(KNOWLEDGE.parent.parent))
+sys.path[:0] = [str(KNOWLEDGE.parent.parent), str(Path(__file__).parent)]
+
+from api_reading import Variables, annotation, deprecations, options  # noqa: E402
 
 from shardguide.installed.lookup import Tree  # noqa: E402
-from shardguide.installed.resolve import Found, Resolver  # noqa: E402
-from shardguide.installed.signature import deprecated, methods, signature  # noqa: E402
-from shardguide.knowledge import releases  # noqa: E402
+from shardguide.installed.resolve import Found, Module, Resolver, members, parents  # noqa: E402
+from shardguide.installed.signature import decorators, methods, typed  # noqa: E402
+from shardguide.knowledge import api, releases  # noqa: E402
 from shardguide.knowledge.lines import render  # noqa: E402
 
 # Every patch on the package index, read in November 2026.
@@ -42,27 +45,12 @@ PATCHES = {
     "2.15": ("2.15.0",),
 }
 
-# Modules whose public names are all taken.
+# Modules outside torch.distributed whose public names are all taken; of torch.distributed every module is, see below.
 MODULES = (
-    "torch.distributed.fsdp",
-    "torch.distributed.fsdp.wrap",
-    "torch.distributed.fsdp.sharded_grad_scaler",
     "torch.distributed._composable.fsdp",
     "torch.distributed._composable",
-    "torch.distributed.device_mesh",
-    "torch.distributed.tensor",
     "torch.distributed._tensor",
-    "torch.distributed.tensor.parallel",
-    "torch.distributed.checkpoint",
-    "torch.distributed.checkpoint.state_dict",
-    "torch.distributed.algorithms.join",
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
-    "torch.distributed.elastic.multiprocessing.errors",
-    "torch.distributed.optim",
-    "torch.distributed.autograd",
-    "torch.distributed.rpc",
-    "torch.distributed",
-    "torch.distributed.distributed_c10d",
     "torch.nn.parallel",
     "torch.nn.utils",
     "torch.nn.utils.clip_grad",
@@ -80,92 +68,290 @@ MODULES = (
 )
 # Single names of modules that are otherwise none of our business.
 NAMES = (
-    *("torch.compile", "torch.save", "torch.load", "torch.manual_seed", "torch.set_default_device"),
+    *("torch.compile", "torch.save", "torch.load", "torch.manual_seed", "torch.set_default_device", "torch.autocast"),
     *("torch.nn.Module", "torch.nn.Parameter", "torch.nn.SyncBatchNorm", "torch.nn.functional.cross_entropy"),
     *("torch.nn.Linear", "torch.nn.LayerNorm", "torch.nn.ModuleList", "torch.nn.ModuleDict", "torch.nn.Sequential"),
 )
+# Of several public names of one object these modules give the one that the documentation uses.
+HOMES = ("torch.distributed.device_mesh", "torch.distributed.pipelining")
+# Where environment variables are looked for.
+READERS = ("torch/distributed/", "torch/nn/parallel/", "torch/utils/checkpoint.py")
+RUN = "torch/distributed/run.py"
+
+Variant = list[Any]  # kind, then what api.py says
 
 
-def index(folder: Path) -> dict[str, dict[str, Any]]:
-    """Every covered name of one release."""
-    resolver = Resolver(Tree(str(folder)))
-    found: dict[str, dict[str, Any]] = {}
-    for module_name in MODULES:
-        module = resolver.module(module_name)
-        if module is None:
-            continue
-        found[module_name] = {}
-        names = [
-            *module.public(),
-            *(name for name in module.imports if not name.startswith("_") and not module.exported),
-        ]
+class Index:
+    """Every covered name of one release, each object under one name and the other names referring to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.resolver = Resolver(Tree(str(folder)))
+        self.variants: dict[str, Variant] = {}
+        self.places: dict[str, tuple[str, str]] = {}  # name -> file, definition in it
+        self.names: dict[tuple[str, str], list[str]] = {}  # module and definition -> its public names
+        objects: dict[str, Found] = {}
+        for name in self.modules():
+            module = self.resolver.module(name)
+            if module is not None:
+                objects[name] = Found(module.name, module.file, "", ())
+                for item in self.public(module):
+                    self.collect(objects, f"{name}.{item}")
+        for name in NAMES:
+            self.collect(objects, name)
+        for name, found in sorted(objects.items()):
+            self.names.setdefault((found.module, found.name), []).append(name)
+        for names in self.names.values():
+            names.sort(key=rank)
+        for name, found in sorted(objects.items()):
+            self.add(name, found)
+
+    def modules(self) -> list[str]:
+        """Modules of torch.distributed without an underscore in their path, and the others listed above."""
+        found = []
+        for file in sorted((self.folder / "torch" / "distributed").rglob("*.py")):
+            parts = file.relative_to(self.folder).with_suffix("").parts
+            parts = parts[:-1] if parts[-1] == "__init__" else parts
+            if not any(part.startswith("_") for part in parts):
+                found.append(".".join(parts))
+        return sorted({*found, *MODULES})
+
+    def public(self, module: Module) -> list[str]:
+        """Public names of a module; a package without ``__all__`` offers what it imports as well."""
+        names = [name for name in module.public() if not (bookkeeping(module, name) and not module.exported)]
+        if not module.exported and (module.file.endswith("__init__.py") or module.name in MODULES):
+            names += [name for name in module.imports if not name.startswith("_")]
         for source in module.stars:
-            star = resolver.module(source)
+            star = self.resolver.module(source)
             names += star.public() if star is not None else []
-        for name in names:
-            add(found, resolver, f"{module_name}.{name}", resolver.find(f"{module_name}.{name}"))
-    for name in NAMES:
-        add(found, resolver, name, resolver.find(name))
-    return found
+        return list(dict.fromkeys(names))
+
+    def collect(self, objects: dict[str, Found], name: str) -> None:
+        """Resolve a name, unless it leads out of PyTorch or to one of the many classes of CUDA storages."""
+        found = self.resolver.find(name)
+        if found is None or not found.module.startswith("torch") or name in objects:
+            return
+        if not (name.startswith("torch.cuda.") and name.endswith("Storage")):
+            objects[name] = found
+
+    def add(self, name: str, found: Found) -> None:
+        """One name: the object itself under its best name, else a reference to that."""
+        best = self.names[found.module, found.name][0]
+        if name != best:
+            self.variants[name] = ["a", best]
+            return
+        self.places[name] = (found.file, found.name)
+        if not found.nodes:
+            self.variants[name] = ["M"]
+            return
+        variant = describe(self.resolver, found)
+        self.variants[name] = variant
+        if variant[0] in CLASSES:
+            self.add_members(name, found, variant)
+
+    def add_members(self, name: str, found: Found, variant: Variant) -> None:
+        """Methods, each under a name of its own; attributes and bases as parts of the class."""
+        attributes = []
+        covered = self.covered(found)
+        inherited = {item for base in covered for item in methods(self.resolver, base)}
+        own = {item for node in found.nodes if isinstance(node, ast.ClassDef) for item in members(node)}
+        for item in methods(self.resolver, found):
+            member = self.resolver.find(f"{found.module}.{found.name}.{item}")
+            if member is None or (item in inherited and item not in own):
+                continue
+            described = describe(self.resolver, member)
+            if described[0] == "v":
+                attributes.append(item)
+                continue
+            described[0] = {"f": "m"}.get(described[0], described[0])
+            self.variants[f"{name}.{item}"] = described
+            if (member.module, member.name) != (found.module, f"{found.name}.{item}"):
+                self.places[f"{name}.{item}"] = (member.file, member.name)
+        bases = [self.names[base.module, base.name][0] for base in covered]
+        details = {"bases": bases, "attributes": sorted(attributes)}
+        details = {key: value for key, value in details.items() if value}
+        if details:
+            extend(variant, details)
+
+    def covered(self, found: Found, depth: int = 8) -> list[Found]:
+        """The nearest base classes that have public names; of those that have none, theirs."""
+        result: list[Found] = []
+        for base in self.bases(found) if depth else ():
+            known = (base.module, base.name) in self.names
+            for item in [base] if known else self.covered(base, depth - 1):
+                if item not in result:
+                    result.append(item)
+        return result
+
+    def bases(self, found: Found) -> list[Found]:
+        """Base classes that are written in Python, as far as they can be found."""
+        result = []
+        for node in found.nodes:
+            for base in parents(node) if isinstance(node, ast.ClassDef) else ():
+                parent = self.resolver.find(f"{found.module}.{base}")
+                if parent is not None and parent.nodes:
+                    result.append(parent)
+        return result
 
 
-def add(found: dict[str, dict[str, Any]], resolver: Resolver, name: str, definition: Found | None) -> None:
-    """One name with its methods."""
-    if definition is None or not definition.module.startswith("torch") or name in found:
+CLASSES = ("c", "e", "x")
+_ENUMS = ("Enum", "IntEnum", "StrEnum", "Flag", "IntFlag")
+_BOOKKEEPING = ("getLogger", "TypeVar", "ParamSpec", "get_logger", "getArtifactLogger")
+
+
+def rank(name: str) -> tuple[int, int, int, str]:
+    """Order of the public names of one object: without underscores, as documented, short."""
+    module = name.rpartition(".")[0]
+    private = sum(part.startswith("_") for part in name.split("."))
+    return private, 0 if module in HOMES else 1, name.count("."), name
+
+
+def bookkeeping(module: Module, name: str) -> bool:
+    """Loggers and type variables: public by their name only."""
+    for node in module.names.get(name, ()):
+        value = getattr(node, "value", None)
+        if isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in _BOOKKEEPING:
+            return True
+    return False
+
+
+def describe(resolver: Resolver, found: Found) -> Variant:
+    """``[kind, parameters, details]`` of a definition, shortened at the end where there is nothing to say."""
+    call = typed(resolver, found)
+    text = None if call is None else [parameter(*item) for item in call]
+    details: dict[str, Any] = {}
+    returns = [node.returns for node in found.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    if returns and returns[-1] is not None:
+        details["returns"] = annotation(ast.unparse(returns[-1]))
+    whole, partly = deprecations(found.nodes)
+    if whole:
+        details["deprecated"] = whole
+    if partly:
+        details["warns"] = partly
+    variant: Variant = [kind(found)]
+    if text is not None:
+        variant.append(text)
+    if details:
+        extend(variant, details)
+    return variant
+
+
+def extend(variant: Variant, details: dict[str, Any]) -> None:
+    """Add details to a variant."""
+    if isinstance(variant[-1], dict):
+        variant[-1] |= details
         return
-    if name.startswith("torch.cuda.") and name.endswith("Storage"):
-        return
-    found[name] = entry(resolver, definition)
-    if any(isinstance(node, ast.ClassDef) for node in definition.nodes):
-        for method in methods(resolver, definition):
-            member = resolver.find(f"{definition.module}.{definition.name}.{method}")
-            if member is not None:
-                found[f"{name}.{method}"] = entry(resolver, member)
+    if len(variant) == 1:
+        variant.append(None)
+    variant.append(details)
 
 
-def entry(resolver: Resolver, definition: Found) -> dict[str, Any]:
-    """What the index keeps of a definition."""
-    call = signature(resolver, definition)
-    result: dict[str, Any] = {}
-    if call is not None:
-        result["call"] = [[name] if default is None else [name, default] for name, default in call]
-    message = deprecated(definition)
-    if message:
-        result["deprecated"] = message
-    return result
+def kind(found: Found) -> str:
+    """One of the letters that api.KINDS explains."""
+    node = found.nodes[-1]
+    if isinstance(node, ast.ClassDef):
+        bases = [base.rpartition(".")[2] for base in parents(node)]
+        if any(base in _ENUMS for base in bases):
+            return "e"
+        return "x" if any(base.endswith(("Error", "Exception", "Warning")) for base in bases) else "c"
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        marks = decorators(node)
+        if {"property", "cached_property"} & set(marks) or any(ast.unparse(d).endswith(".setter") for d in node.decorator_list):
+            return "v"
+        return "s" if "staticmethod" in marks else "k" if "classmethod" in marks else "f"
+    return "v"
+
+
+def parameter(name: str, default: str | None, written: str) -> str:
+    """``name: annotation = default``; what api.parameter reads again."""
+    text = name
+    shown = annotation(written, default)
+    if shown:
+        text += f": {shown}"
+    if default is not None:
+        text += f" = {default}"
+    if api.parameter(text) != (name, default, shown):
+        raise SystemExit(f"cannot be read again: {text!r}")
+    return text
+
+
+def launch(folder: Path) -> tuple[dict[str, list[Any]], Variables]:
+    """torchrun's options and the environment variables of a release."""
+    files = {}
+    for file in sorted((folder / "torch").rglob("*.py")):
+        name = file.relative_to(folder).as_posix()
+        if name.startswith(READERS):
+            files[name] = ast.parse(file.read_text(encoding="utf-8"))
+    return options(files[RUN]), Variables(files)
 
 
 def build(wheels: Path) -> tuple[str, str]:
     """The texts of data/api.json and data/releases.json."""
-    names: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    merged = Merged()
     table: dict[str, Any] = {}
     for minor, patches in PATCHES.items():
         folder = wheels / patches[-1]
         if not (folder / "torch" / "version.py").is_file():
             raise SystemExit(f"WHEELS lacks {patches[-1]}: run scripts/fetch_wheels.py")
-        api = index(folder)
-        for name, value in api.items():
-            names.setdefault(name, []).append((minor, value))
-        table[minor] = {"patches": list(patches), "fsdp2": fsdp2(api)}
-    merged: dict[str, Any] = {}
-    for name in sorted(names):
-        variants: list[tuple[dict[str, Any], list[str]]] = []
-        for minor, value in names[name]:
-            for known, minors in variants:
-                if known == value:
-                    minors.append(minor)
-                    break
-            else:
-                variants.append((value, [minor]))
-        merged[name] = [{"in": releases.ranges(minors, tuple(PATCHES)), **value} for value, minors in variants]
-    return render(merged), render(table)
+        index = Index(folder)
+        for name, variant in index.variants.items():
+            merged.note(name, "v", tuple_of(variant), minor)
+        for name, place in index.places.items():
+            merged.note(name, "at", place, minor)
+        found, variables = launch(folder)
+        for name, option in found.items():
+            merged.note(name, "v", tuple_of(["o", *option]), minor)
+        for name, reads in variables.read.items():
+            for read in sorted(reads):
+                merged.note(f"${name}", "read", read, minor)
+        for name, where in variables.named.items():
+            for file in sorted(where):
+                merged.note(f"${name}", "named", (file,), minor)
+        table[minor] = {"patches": list(patches), "fsdp2": fsdp2(index)}
+    return render(merged.entries()), render(table)
 
 
-def fsdp2(api: dict[str, dict[str, Any]]) -> str:
+def tuple_of(variant: Variant) -> str:
+    """A variant as a key: two that are written alike are alike."""
+    return json.dumps(variant, ensure_ascii=False)
+
+
+class Merged:
+    """What the releases say, each thing once with the releases that say it."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, dict[str, dict[Any, list[str]]]] = {}
+
+    def note(self, name: str, part: str, value: Any, minor: str) -> None:
+        """One statement of one release about a name."""
+        self.said.setdefault(name, {}).setdefault(part, {}).setdefault(value, []).append(minor)
+
+    def entries(self) -> dict[str, Any]:
+        """The lines of the file: the table of files first."""
+        order = tuple(PATCHES)
+        files: dict[str, int] = {}
+        result: dict[str, Any] = {}
+        for name in sorted(self.said):
+            entry: dict[str, Any] = {}
+            for part, values in sorted(self.said[name].items()):
+                rows = []
+                for value, minors in values.items():
+                    row = json.loads(value) if isinstance(value, str) else [files.setdefault(value[0], len(files)), *value[1:]]
+                    if part == "at" and row[1] == name.rpartition(".")[2]:
+                        row.pop()  # the definition has the name that it goes by
+                    while row and row[-1] == "":
+                        row.pop()
+                    rows.append([releases.ranges(minors, order), *row])
+                entry[part] = rows
+            result[name] = entry
+        return {"@files": list(files), **result}
+
+
+def fsdp2(index: Index) -> str:
     """The module from which a release exports FSDP2's fully_shard: the one whose fully_shard takes a mesh."""
     for module in ("torch.distributed.fsdp", "torch.distributed._composable.fsdp"):
-        call = api.get(f"{module}.fully_shard", {}).get("call", [])
-        if any(item[0] == "mesh" for item in call):
+        variant = index.variants.get(f"{module}.fully_shard", [])
+        if variant[:1] == ["f"] and any(item.partition(":")[0] == "mesh" for item in variant[1]):
             return module
     return ""
 

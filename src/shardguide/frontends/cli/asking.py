@@ -23,16 +23,19 @@ def ask(question: dict[str, Any]) -> str:
     print(f"\n{one_line(question['ask'])}")
     print(f"  why: {one_line(question['why'])}")
     choices = question["choices"]
-    for number, choice in enumerate(choices, 1):
+    # Where the answer is itself a number, a numbered list would be ambiguous.
+    numeric = bool(choices) and all(str(choice).isdigit() for choice in choices)
+    if numeric:
+        print(f"  for example: {', '.join(str(choice) for choice in choices)}")
+    for number, choice in enumerate(() if numeric else choices, 1):
         print(f"  {number}) {one_line(choice)}")
-    hint = "a number from the list, your own words, or Enter to leave it open" if choices else "Enter to leave it open"
+    listed = bool(choices) and not numeric
+    hint = "a number from the list, your own words, or Enter to leave it open" if listed else "Enter to leave it open"
     try:
         text = input(f"  [{hint}] > ").strip()
     except EOFError:
         return ""
-    # A count may itself be a small number: the list is meant only where the number is no valid answer by itself.
-    numeric = all(str(choice).isdigit() for choice in choices)
-    if text.isdigit() and choices and not numeric and 1 <= int(text) <= len(choices):
+    if listed and text.isdigit() and 1 <= int(text) <= len(choices):
         return str(choices[int(text) - 1])
     return text
 
