@@ -99,7 +99,9 @@ def deprecations(nodes: tuple[ast.stmt, ...]) -> tuple[str, list[str]]:
         body = node.body
         whole = whole or _marked(ast.get_docstring(node) or "", partly)
         if isinstance(node, ast.ClassDef):
-            body = [line for item in body if isinstance(item, Function) and item.name == "__init__" for line in item.body]
+            makers = [item for item in body if isinstance(item, Function) and item.name == "__init__"]
+            whole = whole or next((_decorated(item) for item in makers if _decorated(item)), "")
+            body = [line for item in makers for line in item.body]
         for line in body:
             for call in ast.walk(line):
                 message = _warning(call)
@@ -155,7 +157,7 @@ def _short(text: str) -> str:
 
 
 def options(tree: ast.Module) -> dict[str, list[Any]]:
-    """torchrun's options by their longest spelling with dashes: ``[spellings, {default, type, choices, action, env}]``.
+    """Torchrun's options by their longest spelling with dashes: ``[spellings, {default, type, choices, action, env}]``.
 
     The action ``env`` takes the default from PET_<NAME>, ``check_env`` makes a flag of it (torch/distributed/argparse_util.py).
     """
@@ -171,7 +173,7 @@ def options(tree: ast.Module) -> dict[str, list[Any]]:
                 continue
             told = {item.arg: ast.unparse(item.value) for item in call.keywords if item.arg}
             dashed = [name for name in spellings if name.startswith("--") and "_" not in name] or spellings
-            details = {key: told[key] for key in ("default", "type", "choices") if key in told}
+            details: dict[str, str] = {key: told[key] for key in ("default", "type", "choices") if key in told}
             action = told.get("action", "").strip("'")
             if action in ("env", "check_env"):
                 longest = next(name for name in spellings if name.startswith("--"))
@@ -186,8 +188,8 @@ class Variables:
     """Environment variables that a release's Python files read, and those that their texts name."""
 
     # What a text names as a variable; most of these are read by compiled code, which is not looked into.
-    NAMED = re.compile(r"\b(?:TORCH|NCCL|TORCHELASTIC)_(?!DOCTEST)[A-Z0-9_]{3,}\b(?!_)")
-    ABOUT = re.compile(r"environment|env var| is set\b", re.I)
+    NAMED = re.compile(r"(?<![.\w])(?:TORCH|NCCL|TORCHELASTIC)_(?!DOCTEST)[A-Z0-9_]{3,}\b(?!_)")
+    ABOUT = re.compile(r"environment|env var|\bset\b", re.I)
     NAME = re.compile(r"[A-Z][A-Z0-9_]{2,}|_?[A-Z][A-Z0-9]*_[A-Z0-9_]+")
 
     def __init__(self, files: dict[str, ast.Module]) -> None:
@@ -214,7 +216,11 @@ class Variables:
         default = ""
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _environ(node.value):
             key = node.slice
-        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn) and _environ(node.comparators[0]):
+        elif (
+            isinstance(node, ast.Compare)
+            and isinstance(node.ops[0], ast.In | ast.NotIn)
+            and _environ(node.comparators[0])
+        ):
             key = node.left
         elif isinstance(node, ast.Call):
             name = ast.unparse(node.func)

@@ -18,7 +18,6 @@ KNOWLEDGE = Path(__file__).parent.parent / "src" / "shardguide" / "knowledge"
 sys.path[:0] = [str(KNOWLEDGE.parent.parent), str(Path(__file__).parent)]
 
 from api_reading import Variables, annotation, deprecations, options  # noqa: E402
-
 from shardguide.installed.lookup import Tree  # noqa: E402
 from shardguide.installed.resolve import Found, Module, Resolver, members, parents  # noqa: E402
 from shardguide.installed.signature import decorators, methods, typed  # noqa: E402
@@ -73,7 +72,7 @@ NAMES = (
     *("torch.nn.Linear", "torch.nn.LayerNorm", "torch.nn.ModuleList", "torch.nn.ModuleDict", "torch.nn.Sequential"),
 )
 # Of several public names of one object these modules give the one that the documentation uses.
-HOMES = ("torch.distributed.device_mesh", "torch.distributed.pipelining")
+HOMES = ("torch.distributed.device_mesh", "torch.distributed.nn.functional")
 # Where environment variables are looked for.
 READERS = ("torch/distributed/", "torch/nn/parallel/", "torch/utils/checkpoint.py")
 RUN = "torch/distributed/run.py"
@@ -94,7 +93,7 @@ class Index:
         for name in self.modules():
             module = self.resolver.module(name)
             if module is not None:
-                objects[name] = Found(module.name, module.file, "", ())
+                self.collect(objects, name)  # which a function may hide: torch.distributed.rendezvous
                 for item in self.public(module):
                     self.collect(objects, f"{name}.{item}")
         for name in NAMES:
@@ -218,7 +217,7 @@ def bookkeeping(module: Module, name: str) -> bool:
 def describe(resolver: Resolver, found: Found) -> Variant:
     """``[kind, parameters, details]`` of a definition, shortened at the end where there is nothing to say."""
     call = typed(resolver, found)
-    text = None if call is None else [parameter(*item) for item in call]
+    text = None if call is None or kind(found) == "e" else [parameter(*item) for item in call]
     details: dict[str, Any] = {}
     returns = [node.returns for node in found.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     if returns and returns[-1] is not None:
@@ -256,7 +255,9 @@ def kind(found: Found) -> str:
         return "x" if any(base.endswith(("Error", "Exception", "Warning")) for base in bases) else "c"
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         marks = decorators(node)
-        if {"property", "cached_property"} & set(marks) or any(ast.unparse(d).endswith(".setter") for d in node.decorator_list):
+        if {"property", "cached_property"} & set(marks) or any(
+            ast.unparse(d).endswith(".setter") for d in node.decorator_list
+        ):
             return "v"
         return "s" if "staticmethod" in marks else "k" if "classmethod" in marks else "f"
     return "v"
@@ -276,7 +277,7 @@ def parameter(name: str, default: str | None, written: str) -> str:
 
 
 def launch(folder: Path) -> tuple[dict[str, list[Any]], Variables]:
-    """torchrun's options and the environment variables of a release."""
+    """Torchrun's options and the environment variables of a release."""
     files = {}
     for file in sorted((folder / "torch").rglob("*.py")):
         name = file.relative_to(folder).as_posix()
@@ -336,7 +337,11 @@ class Merged:
             for part, values in sorted(self.said[name].items()):
                 rows = []
                 for value, minors in values.items():
-                    row = json.loads(value) if isinstance(value, str) else [files.setdefault(value[0], len(files)), *value[1:]]
+                    row = (
+                        json.loads(value)
+                        if isinstance(value, str)
+                        else [files.setdefault(value[0], len(files)), *value[1:]]
+                    )
                     if part == "at" and row[1] == name.rpartition(".")[2]:
                         row.pop()  # the definition has the name that it goes by
                     while row and row[-1] == "":

@@ -15,7 +15,7 @@ from shardguide.workflows.sources import knowledge_version
 # Answers worth remembering for the project; files and one-time switches are not.
 REMEMBERED = frozenset(
     {"model", "torch", "gpus", "nodes", "gpu", "gpu_memory", "device", "host_memory", "intra", "inter", "optimizer", "param_dtype", "tp",
-     "implementation"}
+     "implementation", "os", "ipoib"}
 )  # fmt: skip
 
 

@@ -12,7 +12,10 @@ from shardguide.knowledge import releases
 from shardguide.knowledge.lines import Lines
 
 _lines = Lines("api.json")
-_known: dict[str, dict[str, Any]] = {}  # lines that were read already: a history asks for the same ones for each release
+_known: dict[
+    str, dict[str, Any]
+] = {}  # lines that were read already: a history asks for the same ones for each release
+_within: dict[tuple[str, str], bool] = {}
 
 KINDS = {
     "M": "module",
@@ -71,7 +74,7 @@ def names() -> list[str]:
 
 
 def options() -> list[str]:
-    """torchrun's options of all releases."""
+    """Every option of torchrun, whatever releases it is in."""
     return [name for name in _lines.keys() if name[0] == "-"]  # noqa: SIM118
 
 
@@ -179,6 +182,40 @@ def ending(tail: str) -> list[str]:
     return [name for name in found if '"' not in name]
 
 
+def differing(before: str, after: str) -> list[str]:
+    """Names of which the two releases say different things."""
+    import json
+
+    found = []
+    for name, line in json.loads(_lines.text).items():
+        if name[0] in "@-$":
+            continue
+        _known[name] = line
+        for row in line["v"]:
+            if _holds(row, before) != _holds(row, after):
+                found.append(name)
+                break
+    return found
+
+
+def ever_deprecated() -> list[str]:
+    """Names that some release calls deprecated."""
+    lines = (line for line in _lines.text.split("\n") if '"deprecated": ' in line)
+    return [line[1 : line.index('": ')] for line in lines]
+
+
+def below(name: str) -> list[str]:
+    """Names in the index of what a class or module holds, one level down."""
+    text, found, at = _lines.text, [], 0
+    needle = f'\n"{name}.'
+    while (at := text.find(needle, at)) >= 0:
+        key = text[at + 2 : text.index('"', at + 2)]
+        if "." not in key[len(name) + 1 :]:
+            found.append(key)
+        at += 1
+    return found
+
+
 def referring(name: str) -> list[str]:
     """Names that refer to this one in some release: where the object also is, or was."""
     text, found, at = _lines.text, [], 0
@@ -190,6 +227,14 @@ def referring(name: str) -> list[str]:
             found.append(key)
         at += 1
     return found
+
+
+def holds(release: str, ranges: str) -> bool:
+    """``releases.within``, remembered: some hundred different ranges are asked about thousands of times."""
+    key = (release, ranges)
+    if key not in _within:
+        _within[key] = releases.within(release, ranges)
+    return _within[key]
 
 
 def parameter(text: str) -> Parameter:
@@ -212,7 +257,7 @@ def _line(name: str) -> dict[str, Any]:
 
 
 def _holds(row: list[Any], release: str) -> bool:
-    return releases.within(release, row[0])
+    return holds(release, row[0])
 
 
 def _variant(name: str, release: str) -> list[Any] | None:

@@ -110,6 +110,26 @@ def _contradictions(gathered: Gathered, model: Model, minor: tuple[int, int]) ->
                 )
 
 
+def _tp_plan(model: Model, tp: int) -> Model:
+    """Refuse a plan of the user's that names no parameter of this model; unknown styles raise where they meet a parameter."""
+    from shardguide.accounting.tensor_parallel import plan_of, split, style_of
+
+    plan, used = plan_of(model.tp_plan), set()
+    for one in model.parameters:
+        style = style_of(one.name, plan)
+        if style:
+            used.add(style)
+            split(one.name, one.shape, style, tp)
+    for style in plan.values():
+        if style not in used:
+            split("weight", (tp, tp), style, tp)
+    if not used and model.parameters:
+        raise UnusableInput(
+            f"--tp-plan: no pattern matches a parameter of this model, such as {model.parameters[0].name}."
+        )
+    return model
+
+
 def _kept_dtype(gathered: Gathered, model: Model) -> str:
     """What was said; for a manifest, which lists the user's own model, the dtypes that it states."""
     said: str = gathered.value("param_dtype", "")
@@ -229,6 +249,8 @@ def prepare(request: PlanRequest) -> Prepared:
         return Prepared(resolved.release, answers, None, None, waiting, handed.notes, inputs)
     model, scalars = with_one_dimension(for_release(model, resolved.minor))
     _contradictions(gathered, model, resolved.minor)
+    if gathered.value("tp_plan"):
+        _tp_plan(model, gathered.value("tp", 1))
     s = _situation(gathered, resolved, model, found, handed)._replace(scalars=scalars)
     questions = tuple(_questions(s, gathered, resolved, found, handed))
     notes = (*model.notes, *found.notes, *handed.notes)

@@ -33,6 +33,13 @@ class Cited(NamedTuple):
 
 def cite(decisions: list[Decision], release: Release) -> Cited:
     """Look every cited claim up for the release; what does not stand there is said, not shown as if it did."""
+    if not release.version:
+        # Which statements hold depends on the release, so none is shown as confirmed or not.
+        later = "Statements are looked up once the release is known."
+        bare = tuple(decision._replace(sources=()) for decision in decisions)
+        return Cited(
+            bare, (), (Check("sources", "unknown", later),) if decisions else (), (), 0, 0, knowledge_version()
+        )
     wanted = [
         claim for claim in dict.fromkeys(c for decision in decisions for c in decision.sources) if about(claim, release)
     ]
@@ -73,7 +80,7 @@ def cite(decisions: list[Decision], release: Release) -> Cited:
 def about(claim: str, release: Release) -> bool:
     """Whether the claim speaks of this release; decisions cite the FSDP1 and the FSDP2 form of a fact side by side."""
     statement = claims_store.get(claim)
-    if not release.version or not statement.releases:
+    if not statement.releases:
         return True
     return releases.within(release.version, statement.releases) and (
         not statement.limits or releases.within(release.version, statement.limits)

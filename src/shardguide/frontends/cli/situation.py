@@ -63,13 +63,18 @@ def request(arguments: Namespace, stated: dict[str, Any], remembered: dict[str, 
     )
 
 
-def ask_and_answer(arguments: Namespace, stated: dict[str, Any], work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def ask_and_answer(
+    arguments: Namespace,
+    stated: dict[str, Any],
+    work: Callable[[], dict[str, Any]],
+    askable: tuple[fields.Field, ...] = fields.PLAN,
+) -> dict[str, Any]:
     """The record; on a terminal after each open question was put once (an answer may close others or open new ones)."""
     record = work()
     if not asking.may_ask(arguments):
         return record
     asked: set[str] = set()
-    known = {field.name for field in fields.PLAN}
+    known = {field.name for field in askable} | {fields.TORCH.name}
     while True:
         open_ = [
             question for question in record["questions"] if question["id"] not in asked and question["id"] in known

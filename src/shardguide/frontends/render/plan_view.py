@@ -68,16 +68,12 @@ def _decisions(record: dict[str, Any], verbose: bool) -> list[Block]:
     return out
 
 
-def _accounting(record: dict[str, Any], verbose: bool) -> list[Block]:
-    accounting = record.get("accounting") or {}
-    runs = accounting.get("per_rank") or []
-    if not runs:
-        bounds = accounting.get("lower_bounds") or []
-        return (
-            [Heading("Arithmetic"), Items(tuple(f"{b['value']:,} {b['unit']}: {b['formula']}" for b in bounds))]
-            if bounds
-            else []
-        )
+BUILT = {"transformers5": "as transformers 5 builds the model", "transformers4": "as transformers 4 builds the model",
+         "checkpoint": "with the tensors of the checkpoint", "manifest": "with the tensors of the manifest"}  # fmt: skip
+
+
+def _rank_table(runs: list[dict[str, Any]], verbose: bool) -> list[Block]:
+    """Runs of equal ranks with what each holds."""
     columns = ("rank", "owns", "stores", "parameters", "gradients", "optimizer", "buffers")
     shown = runs if verbose or len(runs) <= RUNS_SHOWN else [*runs[: RUNS_SHOWN - 1], runs[-1]]
     rows = tuple(
@@ -92,12 +88,24 @@ def _accounting(record: dict[str, Any], verbose: bool) -> list[Block]:
         )
         for run in shown
     )
-    out: list[Block] = [
-        Heading(f"Exact bytes per rank (as {accounting['implementation']} builds the model)"),
-        Table(columns, rows),
-    ]
-    if len(shown) < len(runs):
-        out.append(Text(f"{len(runs) - len(shown)} more runs of ranks: --verbose"))
+    more = (Text(f"{len(runs) - len(shown)} more runs of ranks: --verbose"),) if len(shown) < len(runs) else ()
+    return [Table(columns, rows), *more]
+
+
+def _accounting(record: dict[str, Any], verbose: bool) -> list[Block]:
+    accounting = record.get("accounting") or {}
+    runs = accounting.get("per_rank") or []
+    if not runs:
+        bounds = accounting.get("lower_bounds") or []
+        rows = tuple(
+            f"{b['id'].rpartition('.')[2].replace('_', ' ')}: {b['value']:,} {b['unit']} ({b['formula']})"
+            for b in bounds
+        )
+        return [Heading("What the size alone says (lower bounds)"), Items(rows)] if bounds else []
+    built = BUILT.get(accounting["implementation"], accounting["implementation"])
+    out: list[Block] = [Heading(f"Exact bytes per rank ({built})"), *_rank_table(runs, verbose)]
+    if accounting.get("per_rank_fsdp1"):
+        out += [Heading("The same under FSDP1's flat parameters"), *_rank_table(accounting["per_rank_fsdp1"], verbose)]
     groups = accounting.get("groups") or []
     if groups:
         largest = max(groups, key=lambda group: group["all_gather_bytes"] or 0)
@@ -107,16 +115,12 @@ def _accounting(record: dict[str, Any], verbose: bool) -> list[Block]:
                 f"and reduce-scatters {size(largest['reduce_scatter_bytes'])} (tensor sizes per rank)."
             )
         )
-    if verbose:
-        facts = [*(accounting.get("transients") or [])]
-        out.append(Heading("What training holds for a while (exact, per rank)"))
-        out.append(
-            Items(
-                tuple(
-                    f"{f['id'].removeprefix('transient.')}: {f['value']:,} {f['unit']} = {f['formula']}" for f in facts
-                )
-            )
+    if verbose and accounting.get("transients"):
+        rows = tuple(
+            f"{f['id'].removeprefix('transient.')}: {f['value']:,} {f['unit']} = {f['formula']}"
+            for f in accounting["transients"]
         )
+        out += [Heading("What training holds for a while (exact, per rank)"), Items(rows)]
     return out
 
 

@@ -11,7 +11,7 @@ from ..numbers import Layout, States, heaviest, known_bytes, states
 from ..request import PlanRequest
 from ..situation import Situation
 from . import code, communication, fsdp1, ledger, memory, mesh, precision, running, sharding
-from .measuring import facts, of_another_run, peak_of
+from .measuring import facts, of_another_run, peak_of, unused
 
 APPROVE = "Is this the configuration to use in production? Nothing is used before you confirm it."
 
@@ -116,6 +116,7 @@ def _decide(s: Situation, prepared: prepare.Prepared, also: tuple[str, ...]) -> 
         notes.append(
             f"{s.current.where} runs {s.current.strategy} now; shardguide tune --current compares its precision and offload."
         )
+    notes += unused(s)
     decision, layout = sharding.decide(s, peak)
     offload = memory.offloads(s, layout, states(s, layout))
     part, runs, groups = ledger.build(s, layout, policy, offload, also)
@@ -127,9 +128,9 @@ def _decide(s: Situation, prepared: prepare.Prepared, also: tuple[str, ...]) -> 
         memory.cpu_offload(s, layout, need, peak),
         checkpointing,
         running.backend(s, offload),
-        running.launch(s, layout),
+        running.launch(s, layout, code.script(s, layout)),
     ]
-    moments = memory.moments(s, layout, heaviest(runs), groups, offload) if runs else ()
+    moments = memory.moments(s, layout, policy, heaviest(runs), groups, offload) if runs else ()
     checks = [
         memory.check(s, layout, need, offload, moments, memory.on_one_node(s, runs)),
         _hardware_check(s, layout, policy),

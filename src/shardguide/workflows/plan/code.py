@@ -66,6 +66,11 @@ def training_spec(s: Situation, layout: Layout, policy: Policy, offload: bool, c
     )
 
 
+def script(s: Situation, layout: Layout) -> str:
+    """The name under which the plan's training code is written, so that its launch files start it."""
+    return "train_ddp.py" if layout.strategy == "none" else "train_fsdp2.py" if s.has_fsdp2() else "train_fsdp1.py"
+
+
 def patterns(model: Model, placements: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
     """Names with their layer numbers starred, so that one line stands for every layer, where that is unambiguous."""
     if not placements:
@@ -94,6 +99,7 @@ def render(
     launch = LaunchSpec(
         nodes=max(1, s.nodes),
         per_node=max(1, s.per_node),
+        script=script(s, layout),
         device_type=s.torch_device,
         release=spec.release,
         gpu_resource={"rocm": "amd.com/gpu", "xpu": "gpu.intel.com/i915"}.get(s.device, "nvidia.com/gpu"),

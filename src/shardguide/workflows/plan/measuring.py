@@ -7,7 +7,7 @@ from shardguide.guidance.record import Fact
 
 from ..numbers import Layout, gib
 from ..situation import Situation
-from .memory import SHORT, Peak
+from .memory import Peak
 
 if TYPE_CHECKING:
     from shardguide.readers.measured import Measured
@@ -24,7 +24,7 @@ def peak_of(s: Situation) -> Peak | None:
         for entry in measured.memory:
             if entry.peak_allocated is None:
                 continue
-            rank = entry.rank if entry.rank is not None else 0
+            rank = entry.rank if entry.rank is not None else -1
             found = Peak(
                 entry.peak_allocated,
                 entry.total_memory or 0,
@@ -57,16 +57,21 @@ def change(s: Situation, layout: Layout, held: int, peak: Peak | None, whole: in
     total = (peak.total or (s.memory.bound if s.memory else 0)) if peak else 0
     if peak is None or not total or s.strategy != "auto":
         return "", ""
-    short = bool(peak.ooms or peak.retries) or peak.share(s) > SHORT
+    short = peak.short(s)
     if short and layout.strategy in ("hybrid", "none") and full < held:
         return "full", (
-            f"Changed by your measurement: {peak.words(s)} is short, and full sharding spares {gib(held - full)} of states on each "
+            f"Changed by your measurement: it is short ({peak.pressure(s)}), and full sharding spares {gib(held - full)} of states on each "
             "rank. Measure again."
         )
     if layout.strategy != "full" or not whole:
         return "", ""
+    if short:
+        return (
+            "",
+            f"Your measurement is short ({peak.pressure(s)}), so the parameters are not kept unsharded after forward: full sharding stays.",
+        )
     left = total - peak.peak
-    if short or left < whole + MARGIN * total:
+    if left < whole + MARGIN * total:
         room = f"leaves {gib(left)}" if left > 0 else "leaves nothing"
         return "", (
             f"Your measurement ({peak.words(s)}) {room}; keeping the parameters unsharded after forward would take {gib(whole)} "
@@ -84,6 +89,15 @@ class Links(NamedTuple):
     within: float
     across: float
     where: str
+
+    @property
+    def slower(self) -> bool:
+        """Whether the network is clearly the slower one; a tenth is within what runs differ by (Shardguide's own line)."""
+        return self.across < 0.9 * self.within
+
+    def words(self) -> str:
+        """Both values with their place."""
+        return f"bus bandwidth {self.within:g} GB/s within a host, {self.across:g} GB/s across hosts, {self.where}"
 
 
 def links(s: Situation) -> Links | None:
@@ -103,6 +117,25 @@ def links(s: Situation) -> Links | None:
         if one and many:
             return Links(one[0], many[0], f"{one[1]} and {many[1]}")
     return None
+
+
+def unused(s: Situation) -> list[str]:
+    """For each measurement that decided nothing: why, and what would."""
+    out = []
+    for measured in s.measured:
+        if measured.memory and any(entry.peak_allocated is not None for entry in measured.memory):
+            continue
+        if measured.bandwidth and links(s) is None:
+            out.append(
+                f"{measured.where} changes nothing: the choice of hybrid sharding compares all_gather or reduce_scatter within one "
+                "host with the same test across hosts (two files of nccl-tests, each with its list of devices)."
+            )
+        elif measured.steps and not measured.bandwidth:
+            out.append(
+                f"{measured.where} changes nothing by itself: step times are shown as given. Measure another form of the plan the "
+                "same way and compare; peak memory (snippet 'measure') closes what is open."
+            )
+    return out
 
 
 def facts(measured: tuple[Measured, ...]) -> tuple[Fact, ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from shardguide.accounting import Group, RankRun
+from shardguide.guidance.dtypes import ITEMSIZE
 from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.record import Alternative, Check, Decision
 
 from ..numbers import Layout, States, gib, percent
 from ..situation import Situation
+from .precision import Policy
 
 # A measured peak above this share of the GPU's memory is called short; Shardguide's own line.
 SHORT = 0.92
@@ -18,7 +20,7 @@ class Peak(NamedTuple):
 
     peak: int  # bytes, torch.cuda.max_memory_allocated or allocated_bytes.all.peak
     total: int  # bytes of that GPU, 0 if the measurement does not say
-    rank: int
+    rank: int  # -1 where the file states none
     ooms: int
     retries: int  # allocations that succeeded only after the cache was flushed
     where: str  # file and line
@@ -28,12 +30,22 @@ class Peak(NamedTuple):
         bound = self.total or (s.memory.bound if s.memory else 0)
         return self.peak / bound if bound else 0.0
 
+    def short(self, s: Situation) -> bool:
+        """Whether memory was short: errors, allocations that needed the cache flushed, or a peak near the whole."""
+        return bool(self.ooms or self.retries) or self.share(s) > SHORT
+
+    def pressure(self, s: Situation) -> str:
+        """Why it was short, in words."""
+        parts = [f"{self.ooms} out-of-memory errors"] if self.ooms else []
+        parts += [f"{self.retries} allocations that needed the cache flushed"] if self.retries else []
+        return ", ".join([*parts, self.words(s)])
+
     def words(self, s: Situation) -> str:
         """``measured peak 71.30 GiB of 79.10 GiB on rank 3``."""
         total = self.total or (s.memory.bound if s.memory else 0)
-        return (
-            f"measured peak {gib(self.peak)}{f' of {gib(total)}' if total else ''} on rank {self.rank} ({self.where})"
-        )
+        of = f" of {gib(total)}" if total else ""
+        on = f" on rank {self.rank}" if self.rank >= 0 else ""
+        return f"measured peak {gib(self.peak)}{of}{on} ({self.where})"
 
 
 def offloads(s: Situation, layout: Layout, need: States) -> bool:
@@ -99,7 +111,7 @@ def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -
         )
     if s.offload == "no":
         return Decision("cpu_offload", "no", ("You ruled it out.",), (yes,), tuple(sources))
-    if peak is not None and not peak.ooms and 0 < peak.share(s) <= SHORT:
+    if peak is not None and not peak.short(s) and peak.share(s):
         return Decision("cpu_offload", "no", (f"Closed by your measurement: {peak.words(s)}.",), (yes,), tuple(sources))
     reasons_open = [
         "Arithmetic does not force it, and what the activations take has to be measured.",
@@ -108,7 +120,7 @@ def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -
     if peak is not None:
         reasons_open.insert(
             0,
-            f"{peak.words(s)[:1].upper()}{peak.words(s)[1:]}: short. Turn activation checkpointing on and measure again first.",
+            f"Your measurement is short ({peak.pressure(s)}): turn activation checkpointing on and measure again first.",
         )
     return Decision("cpu_offload", "no, open until measured", tuple(reasons_open), (yes,), tuple(sources), open=True)
 
@@ -119,12 +131,9 @@ def activation_checkpointing(s: Situation, layout: Layout, peak: Peak | None) ->
     what = f"checkpoint_wrapper on each {' and '.join(blocks) or 'repeated layer'}, use_reentrant=False"
     order = "It is applied before fully_shard, so that the recomputation runs inside the module that gathers the parameters."
     sources = ["ac.what", "ac.non_reentrant", "ac.apply", "practice.ac_per_block", "practice.order_ac_compile_fsdp"]
-    if peak is not None and peak.ooms:
-        reasons = (f"Closed by your measurement: {peak.ooms} out-of-memory errors; {peak.words(s)}.", order)
-        return Decision("activation_checkpointing", what, reasons, (), tuple(sources))
-    if peak is not None and peak.share(s) > SHORT:
-        reasons = (f"Closed by your measurement: {peak.words(s)}, {percent(peak.share(s))}.", order)
-        none = Alternative("none", "The measured peak leaves too little room.")
+    if peak is not None and peak.short(s):
+        reasons = (f"Closed by your measurement: {peak.pressure(s)}.", order)
+        none = Alternative("none", "The measured run had too little room.")
         return Decision("activation_checkpointing", what, reasons, (none,), tuple(sources))
     if peak is not None and peak.share(s):
         closed = (f"Closed by your measurement: {peak.words(s)}, {percent(peak.share(s))}.",)
@@ -184,12 +193,13 @@ def check(
 
 
 def moments(
-    s: Situation, layout: Layout, run: RankRun, groups: tuple[Group, ...], offload: bool
+    s: Situation, layout: Layout, policy: Policy, run: RankRun, groups: tuple[Group, ...], offload: bool
 ) -> tuple[tuple[str, int], ...]:
     """What a rank holds at once within a step, from the second on, beside the optimizer's step itself.
 
-    Read in PyTorch 2.13: reshard_after_forward=False keeps every group's parameters from forward to backward
-    (FSDPParamGroup.reshard), and foreach_reduce fills its input before the group's unsharded gradients are let go.
+    Read in PyTorch 2.13, and seen there in a run: reshard_after_forward=False keeps every group's parameters from forward to
+    backward (FSDPParamGroup.reshard); foreach_reduce fills its input before the group's unsharded gradients are let go, while
+    the next group's all-gather, issued before, is pending (FSDPParamGroup._backward_prefetch).
     """
     kept = 0 if offload else (run.parameter_bytes or 0) + (run.optimizer_bytes or 0)
     shards = "" if offload else "parameter and optimizer shards and "
@@ -197,11 +207,21 @@ def moments(
     if layout.strategy == "grad_op":
         whole = sum(group.unsharded_bytes or 0 for group in groups)
         out.append((f"{shards}all unsharded parameters at the end of forward", kept + whole))
-    if groups and layout.strategy != "none":
-        largest = max(groups, key=lambda group: group.reduce_scatter_bytes or 0)
-        if largest.reduce_scatter_bytes and layout.shard > 1:
-            what = f"{shards}the reduce-scatter's input of the largest group ({largest.name})"
-            out.append((what, kept + largest.reduce_scatter_bytes))
+    if groups and layout.strategy != "none" and layout.shard > 1:
+        trained = all(one.requires_grad for one in s.model.parameters)
+        size = ITEMSIZE.get(policy.param or s.main_dtype, 0) if trained else 0
+        sizes = [group.parameters for group in groups]
+        best, name, parts = 0, "", ""
+        for group in groups:
+            held = (group.reduce_scatter_bytes or 0) + group.parameters * size
+            again = layout.strategy != "grad_op" and bool(group.modules) and sizes.count(group.parameters) > 1
+            held += (group.all_gather_bytes or 0) if again else 0
+            if held > best:
+                words = ["its reduce-scatter's input", *(["its unsharded gradients"] if size else [])]
+                best, name = held, group.name
+                parts = ", ".join([*words, *(["the next group's all-gather"] if again else [])])
+        if best:
+            out.append((f"{shards}what {name} needs in backward ({parts})", kept + best))
     return tuple(out)
 
 
@@ -219,21 +239,21 @@ def on_one_node(s: Situation, runs: tuple[RankRun, ...]) -> int:
 
 def _check_host(s: Situation, need: States, least: str, node: int, moments: tuple[tuple[str, int], ...]) -> Check:
     cpu = s.device == "cpu"
-    gpu = (
-        ""
-        if cpu or s.memory is None or need.total <= s.memory.bound
-        else f"They cannot fit on the GPU ({s.memory.text}). "
-    )
-    lead = "The ranks of one node hold" if cpu else f"{gpu}With CPU offload one node's host holds"
+    forced = not cpu and s.memory is not None and need.total > s.memory.bound
+    lead = "the ranks of one node hold" if cpu else "with CPU offload the host of one node holds"
     words = f"{lead} {least}{node:,} bytes ({gib(node)}) of shards"
+    if forced and s.memory is not None:
+        words = f"{least}{need.total:,} bytes ({gib(need.total)}) of shards on the largest rank exceed the GPU's {s.memory.text}; {words}"
     for what, size in moments:
         if s.memory is not None and size > s.memory.bound:
             return Check(
                 "memory", "failed", f"Cannot fit: {what} are {size:,} bytes ({gib(size)}), of {s.memory.text}."
             )
     if s.host_memory is None:
-        return Check("memory", "failed" if gpu else "unknown", f"{words}; its memory was not stated (--host-memory).")
+        result = "failed" if forced else "unknown"
+        start = "Cannot fit on the GPUs: " if forced else ""
+        return Check("memory", result, f"{start}{words}, and its memory was not stated (--host-memory).")
     if node > s.host_memory.bound:
-        return Check("memory", "failed", f"Cannot fit: {words[:1].lower()}{words[1:]}, of {s.host_memory.text}.")
+        return Check("memory", "failed", f"Cannot fit: {words}, of {s.host_memory.text}.")
     result = "passed" if need.complete else "unknown"
-    return Check("memory", result, f"Not ruled out: {words[:1].lower()}{words[1:]}, of {s.host_memory.text}; measure.")
+    return Check("memory", result, f"Not ruled out: {words}, of {s.host_memory.text}; measure.")

@@ -29,10 +29,15 @@ def backend(s: Situation, offload: bool) -> Decision:
     elif name == "xccl":
         reasons.append("XCCL is the backend for Intel GPUs (XPU).")
         sources.append("backend.xccl")
-        if not s.at_least(2, 8):
-            reasons.append(
-                "It is built into PyTorch only in newer releases: check torch.distributed.is_xccl_available()."
-            )
+        if s.at_least(2, 6):
+            reasons.append("Whether a build contains it: torch.distributed.is_xccl_available().")
+        else:
+            reasons = [
+                "PyTorch has XCCL from 2.6 on; this release has no backend of its own for XPU: take a newer one."
+            ]
+            sources = ["backend.gloo_devices"]
+            newer = "It is what XPU needs; until then the check of this plan fails."
+            alternatives.append(Alternative("the same with PyTorch 2.6 or newer", newer))
         alternatives.append(Alternative("gloo", "It is the backend for CPU tensors."))
     else:
         reasons.append("Gloo is the backend for CPU tensors.")
@@ -41,12 +46,16 @@ def backend(s: Situation, offload: bool) -> Decision:
     if offload and name != "gloo":
         reasons.append("CPU offload brings collectives on CPU tensors, so the group gets Gloo for those.")
         sources += ["backend.per_device", "backend.nccl_devices", "practice.cpu_backend"]
-    if s.nodes > 1 and s.inter in ("infiniband", "roce"):
+    if s.nodes > 1 and name == "gloo":
+        reasons.append(
+            "If Gloo picks the wrong interface, name it in GLOO_SOCKET_IFNAME, the same number of interfaces on every process."
+        )
+    elif s.nodes > 1 and name == "nccl" and s.inter in ("infiniband", "roce"):
         reasons.append(
             "NCCL uses RDMA over this network when it finds it; NCCL_DEBUG=INFO shows which transport it took."
         )
         sources += ["practice.nccl_ib_hca", "practice.nccl_debug_only"]
-    elif s.nodes > 1 and s.inter == "ethernet":
+    elif s.nodes > 1 and name == "nccl" and s.inter == "ethernet":
         reasons.append(
             "If NCCL picks the wrong interface, name it in NCCL_SOCKET_IFNAME; NCCL_DEBUG=INFO shows the choice."
         )
@@ -54,17 +63,17 @@ def backend(s: Situation, offload: bool) -> Decision:
     return Decision("backend", choice, tuple(reasons), tuple(alternatives), tuple(sources))
 
 
-def command(s: Situation) -> str:
+def command(s: Situation, script: str) -> str:
     """The torchrun line, short form; the files to write carry the whole of it."""
     if s.nodes <= 1:
-        return f"torchrun --standalone --nproc-per-node={max(1, s.per_node)} train.py"
+        return f"torchrun --standalone --nproc-per-node={max(1, s.per_node)} {script}"
     return (
         f"torchrun --nnodes={s.nodes} --nproc-per-node={s.per_node} --rdzv-backend=c10d "
-        '--rdzv-endpoint="$HEAD_NODE:29500" --rdzv-id="$JOB_ID" train.py'
+        f'--rdzv-endpoint="$HEAD:29500" --rdzv-id="$JOB_ID" {script}'
     )
 
 
-def launch(s: Situation, layout: Layout) -> Decision:
+def launch(s: Situation, layout: Layout, script: str) -> Decision:
     """``torchrun`` on every node."""
     if not s.nodes:
         why = "On how many nodes the GPUs are decides between --standalone and a rendezvous."
@@ -80,7 +89,7 @@ def launch(s: Situation, layout: Layout) -> Decision:
         reasons.append("torchrun numbers a node's ranks consecutively, which the mesh of this plan relies on.")
     return Decision(
         "launch",
-        command(s),
+        command(s, script),
         tuple(reasons),
         (
             Alternative(

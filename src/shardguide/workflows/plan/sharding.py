@@ -13,7 +13,7 @@ from shardguide.guidance.record import Alternative, Decision
 
 from ..numbers import Layout, States, gib, padding, percent, request, states
 from ..situation import Situation
-from .measuring import change, links
+from .measuring import Links, change, links
 from .memory import Peak
 from .mesh import MATERIAL, place
 from .precision import policy
@@ -40,6 +40,8 @@ class Candidate(NamedTuple):
     def needs(self, s: Situation) -> str:
         """The arithmetic in words."""
         least = "" if self.states.complete else "at least "
+        if not self.states.total:
+            return "bytes that are not known before the dtype is"
         if s.memory is None:
             return f"{least}{gib(self.states.total)} on the largest rank"
         return f"{least}{gib(self.states.total)} of {s.memory.text} on the largest rank"
@@ -60,23 +62,22 @@ def hybrid_sizes(s: Situation) -> list[int]:
     return [s.dp_per_node * n for n in range(1, s.nodes) if s.nodes % n == 0 and s.dp_per_node * n > 1]
 
 
-def _hybrid(s: Situation, full: Candidate) -> Candidate | None:
+def _hybrid(s: Situation, full: Candidate, measured: Links | None) -> Candidate | None:
     """The smallest roomy group of whole nodes, where it has a reason: it spares the slow link, or padding."""
     for size in hybrid_sizes(s):
         found = candidate(s, "hybrid", size)
         if not found.roomy(s):
             continue
         # Multi-node NVLink is no slower link to spare; with one GPU a node there is no link within.
-        measured = links(s)
-        slower = measured.across < measured.within if measured else s.inter not in ("", "nvlink")
+        slower = measured.slower if measured else s.inter not in ("", "nvlink")
         within_node = size == s.dp_per_node > 1 and s.intra != "" and slower
         spares_padding = padding(s, full.layout) > MATERIAL > padding(s, found.layout)
         return found if within_node or spares_padding else None
     return None
 
 
-def choose(s: Situation) -> tuple[Candidate, str]:
-    """The candidate and the key of the reason for it."""
+def choose(s: Situation, measured: Links | None = None) -> tuple[Candidate, str]:
+    """The candidate and the key of the reason for it; ``measured`` links count instead of what the network is called."""
     everything = candidate(s, "full", s.dp)
     if s.strategy != "auto":
         size = {"none": 1, "hybrid": s.shard_size or s.dp_per_node}.get(s.strategy, s.dp)
@@ -92,7 +93,7 @@ def choose(s: Situation) -> tuple[Candidate, str]:
     whole = candidate(s, "none", 1)
     if s.tp == 1 and whole.roomy(s):
         return whole, "small"
-    hybrid = _hybrid(s, everything)
+    hybrid = _hybrid(s, everything, measured)
     if hybrid is not None:
         return hybrid, "within_node" if hybrid.layout.shard == s.dp_per_node else "fewer_ranks"
     return everything, "memory" if whole.impossible(s) else "default"
@@ -112,7 +113,8 @@ def _chosen_text(s: Situation, layout: Layout) -> str:
     }[layout.strategy]
     if layout.strategy == "hybrid":
         node = " (one node)" if s.nodes > 1 and layout.shard == s.dp_per_node else ""
-        return f"hybrid: {what} over groups of {layout.shard} ranks{node}, replicated over {layout.replicate} groups (FSDP1: {name})"
+        groups = "1 group" if layout.replicate == 1 else f"{layout.replicate} groups"
+        return f"hybrid: {what} over groups of {layout.shard} ranks{node}, replicated over {groups} (FSDP1: {name})"
     return f"{layout.strategy}: {what} over all {layout.shard} data-parallel ranks (FSDP1: {name})"
 
 
@@ -140,7 +142,9 @@ def _reasons(s: Situation, best: Candidate, key: str) -> list[str]:
             f"Replicated it cannot fit: {whole.needs(s)}. Sharded over {best.layout.shard} ranks: {best.needs(s)}.",
         ],
         "default": [
-            f"It needs the least memory per rank: {best.needs(s)}; replicated it would be {whole.needs(s)}.",
+            f"It needs the least memory per rank: {best.needs(s)}; replicated it would be {whole.needs(s)}."
+            if best.states.total
+            else "It needs the least memory per rank: each holds a share of parameters, gradients and optimizer state.",
         ],
     }[key]
     if best.impossible(s):
@@ -214,6 +218,8 @@ def _alternatives(s: Situation, best: Candidate, measured: str) -> list[Alternat
             why = f"Every rank would hold everything, which cannot fit: {whole.needs(s)}."
         else:
             why = f"Every rank would hold everything: {whole.needs(s)}. Not ruled out by arithmetic; measure before relying on it."
+            if not whole.states.total:
+                why = "Every rank would hold everything; whether that is ruled out is not known before the dtype is."
         out.append(Alternative("none (DDP)", why))
     if s.tp == 1 and s.dp >= 64:
         experts = any(".experts." in one.name for one in s.model.parameters[-40:])
@@ -221,8 +227,9 @@ def _alternatives(s: Situation, best: Candidate, measured: str) -> list[Alternat
             Alternative(
                 "FSDP with tensor parallelism (--tp)"
                 + (", pipeline or expert parallelism" if experts else " or pipeline parallelism"),
-                f"With data parallelism alone every step takes at least {s.dp} sequences, one a rank. If that batch is too "
-                "large, or one layer's unsharded parameters and activations are, split layers within a node or layers over stages.",
+                "It adds communication within every layer (or idle stages), which nothing stated so far asks for. Consider it when "
+                f"{s.dp} sequences a step, one for each data-parallel rank, are too large a batch, or one layer's unsharded "
+                "parameters and activations are too large for a GPU.",
             )
         )
     return out
@@ -234,8 +241,8 @@ def _why_not_full(s: Situation, best: Candidate, full: Candidate) -> str:
     return {
         "none": "It gathers every layer's parameters twice a step to save memory that the arithmetic does not show as short "
         f"(it would leave {full.needs(s)}); take it if the measured peak is too high.",
-        "hybrid": f"It would save memory ({full.needs(s)}) that the arithmetic does not ask for, and gather every layer "
-        f"over all {s.dp} ranks{' and the ' + s.inter + ' network' if s.inter else ''}.",
+        "hybrid": f"It would take {gib(full.states.total)} instead of {gib(best.states.total)}, which the arithmetic does not ask "
+        f"for, and gather every layer over all {s.dp} ranks{' and the ' + s.inter + ' network' if s.inter else ''}.",
         "grad_op": "It frees the parameters after forward and gathers them again for backward: less memory, more communication.",
     }[best.layout.strategy]
 
@@ -285,15 +292,17 @@ SOURCES = {
 
 def decide(s: Situation, peak: Peak | None = None) -> tuple[Decision, Layout]:
     """The decision and the layout that everything else follows."""
-    best, key = choose(s)
-    reasons = _reasons(s, best, key)
     measured = links(s)
-    if measured is not None and s.nodes > 1 and best.layout.strategy in ("full", "hybrid") and key != "asked":
-        words = f"{measured.within:g} GB/s of bus bandwidth within a host, {measured.across:g} GB/s across hosts ({measured.where})"
-        if measured.across < measured.within:
-            reasons.append(f"Your measurement says so too: {words}.")
-        else:
-            reasons.append(f"Changed by your measurement: {words}, so hybrid sharding would spare no slower link.")
+    best, key = choose(s, measured)
+    reasons = _reasons(s, best, key)
+    if measured is not None:
+        before = choose(s)[0].layout
+        changed = before != best.layout
+        reasons.append(
+            f"{'Changed by your' if changed else 'Not changed by your'} measurement of the links ({measured.words()}): "
+            + ("the network is the slower one" if measured.slower else "the network is not clearly slower")
+            + (f", so {best.layout.strategy} instead of {before.strategy}." if changed else ".")
+        )
     was = ""
     if peak is not None:
         full = candidate(s, "full", s.dp)

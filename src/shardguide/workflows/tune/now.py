@@ -80,6 +80,8 @@ def from_words(pairs: tuple[str, ...]) -> dict[str, str]:
             raise UnusableInput(f"--now takes KEY=VALUE with one of {', '.join(NOW_KEYS)}, not {pair[:60]!r}.")
         if key in ("param", "reduce", "output"):
             out[key] = "" if value.lower() in ("none", "") else dtype_name(value)
+            if out[key] not in ("", "float32", "bfloat16", "float16", "float64"):
+                raise UnusableInput(f"--now {key} must be float32, bfloat16, float16 or none, not {value[:40]!r}.")
         elif key == "strategy":
             if value not in ("full", "grad_op", "hybrid", "none"):
                 raise UnusableInput(f"--now strategy must be full, grad_op, hybrid or none, not {value[:40]!r}.")

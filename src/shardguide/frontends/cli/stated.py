@@ -1,0 +1,49 @@
+"""Options made of a workflow's fields, for the commands that need no model and no cluster."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+
+from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any
+from shardguide.workflows.fields import Field
+
+from . import output
+from .parser import wants_json
+
+
+def add_fields(parser: ArgumentParser, fields: tuple[Field, ...], other_names: dict[str, str]) -> None:
+    """One option for every field; ``other_names`` holds a second option string by field name."""
+    for field in fields:
+        flags = [f"--{field.name.replace('_', '-')}"]
+        if field.name in other_names:
+            flags.insert(0, other_names[field.name])
+        parser.add_argument(*flags, dest=field.name, metavar=field.metavar or "X", help=field.help)
+    parser.add_argument("--show", metavar="ID", help="print one snippet only")
+
+
+def given(arguments: Namespace, fields: tuple[Field, ...]) -> dict[str, Any]:
+    """What the command line states, by field name, the release among it."""
+    names = {field.name for field in fields} | {"torch"}
+    return {name: value for name, value in vars(arguments).items() if name in names and value is not None}
+
+
+def show(record: dict[str, Any], arguments: Namespace) -> int:
+    """Print the record, or with ``--show ID`` one snippet alone; returns the exit status.
+
+    Raises UnusableInput where the record has no such snippet.
+    """
+    if not arguments.show:
+        return output.show(record, arguments)
+    found = [snippet for snippet in record["snippets"] if snippet["id"] == arguments.show]
+    if not found:
+        have = ", ".join(snippet["id"] for snippet in record["snippets"]) or "none yet"
+        raise UnusableInput(f"there is no snippet {arguments.show!r} in this answer; it has {have}.")
+    if wants_json(arguments):
+        from shardguide.guidance.serialise import to_json
+
+        sys.stdout.write(to_json(found[0]))
+    else:
+        sys.stdout.write(found[0]["code"])
+    return output.STATUS.get(record["status"], 0)

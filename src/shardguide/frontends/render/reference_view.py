@@ -1,0 +1,197 @@
+"""Pages of ``docs api`` and ``docs changes``."""
+
+from __future__ import annotations
+
+from shardguide.guidance.hints import Any
+
+from .blocks import Block, Code, Heading, Items, Pairs, Text, Title
+
+_MANY = 12  # lines shown of a section unless everything is asked for
+_DEPRECATIONS = ("deprecated", "warns", "undeprecated")
+_WORDS = {
+    "moved": "new home",
+    "added": "new",
+    "removed": "removed",
+    "changed": "changed",
+    "deprecated": "deprecated",
+    "warns": "deprecated use",
+    "undeprecated": "deprecation withdrawn",
+    "annotations": "annotations",
+}
+
+
+def name_page(record: dict[str, Any], verbose: bool = False) -> list[Block]:
+    """One name: signature first, then where it is, then its history."""
+    release = record["release"]
+    instead = f"; there it is {record['instead']}" if record.get("instead") else ""
+    there = "" if record["in_release"] else f": not in PyTorch {release}{instead}"
+    out: list[Block] = [Title(f"{record['name']} ({record['kind']}){there or f' in PyTorch {release}'}")]
+    if record.get("signature"):
+        out.append(Code("python", _broken(record["signature"])))
+        out.append(Heading("Where and since when"))
+    rows = [("in releases", record["releases"], "")]
+    if record.get("deprecated"):
+        rows.append(("deprecated", record["deprecated"], "failed"))
+    rows += [("warns", words, "open") for words in record.get("warns", ())]
+    rows += _launch_rows(record)
+    if record.get("defined_as"):
+        rows.append(("the object is", record["defined_as"], ""))
+    also = {key: since for key, since in record.get("also", {}).items() if key != record.get("defined_as")}
+    if also:
+        shown = list(also.items()) if verbose else list(also.items())[:4]
+        rows.append(("also under", "; ".join(f"{key} ({since})" for key, since in shown), ""))
+    rows += [("base classes", ", ".join(record["bases"]), "")] if record.get("bases") else []
+    if record["in_release"] or instead:
+        rows.append(("in your PyTorch", _where(record), ""))
+    out.append(Pairs(tuple(rows)))
+    out += [Heading("From release to release"), Items(tuple(_history(record["history"], verbose)))]
+    if record.get("members"):
+        out += [Heading(f"Members ({len(record['members'])})"), Text(", ".join(record["members"]))]
+    return out
+
+
+def _broken(signature: str) -> str:
+    """A long signature with one parameter on a line."""
+    if len(signature) <= 90:
+        return signature
+    head, _, rest = signature.partition("(")
+    inside, parts, depth, quote = "", [], 0, ""
+    for at, char in enumerate(rest):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        elif char in "([{":
+            depth += 1
+        elif char in ")]}" and depth:
+            depth -= 1
+        elif char == ")":
+            parts.append(inside)
+            return "\n".join([head + "(", *(f"    {part.strip()}," for part in parts), rest[at:]])
+        elif char == "," and not depth:
+            parts.append(inside)
+            inside = ""
+            continue
+        inside += char
+    return signature
+
+
+def _launch_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
+    option = record.get("option")
+    rows: list[tuple[str, str, str]] = []
+    if option:
+        rows.append(("written", ", ".join(option["spellings"]), ""))
+        rows += [(key, option[key], "") for key in ("default", "type", "choices") if option[key]]
+        rows += (
+            [("taken from", f"the environment variable {option['env']}, unless it is given", "")]
+            if option["env"]
+            else []
+        )
+        rows += [("value", "none: a flag", "")] if option["flag"] else []
+    for item in record.get("read", ()):
+        rows.append(("read in", item["file"] + (f", default {item['default']}" if item["default"] else ""), ""))
+    for file in record.get("named", ()):
+        rows.append(("named in", f"{file}; no Python file reads it, compiled code may", ""))
+    return rows
+
+
+def _where(record: dict[str, Any]) -> str:
+    place, torch = record["installed"], record["torch"]
+    if place:
+        return f"{torch['path']}/{place['file']}:{place['line']} ({torch['version']})"
+    return f"not found in {torch['path']}" if torch["path"] else "no PyTorch of this release at hand"
+
+
+def _history(history: list[dict[str, Any]], verbose: bool) -> list[str]:
+    rows = []
+    for item in history:
+        if item["changes"]:
+            extra = f"; {'; '.join(item['notes'])}" if verbose and item["notes"] else ""
+            rows.append(f"{item['release']}: {'; '.join(item['changes'])}{extra}")
+        elif verbose:
+            rows.append(f"{item['release']}: annotations: {'; '.join(item['notes'])}")
+    left = sum(not item["changes"] for item in history)
+    if left and not verbose:
+        rows.append(f"{left} more with changed annotations only (--verbose)")
+    return rows
+
+
+def changes_page(record: dict[str, Any], verbose: bool = False) -> list[Block]:
+    """Two releases: behaviour first, then deprecations, then the API by areas."""
+    before, after = record["from"], record["to"]
+    main = [change for area in record["areas"] if area["main"] for change in area["changes"]]
+    count = {kind: sum(change["kind"] == kind for change in main) for kind in _WORDS}
+    title = (
+        f"PyTorch {before} → {after} for FSDP, DDP, DTensor and DCP: {len(record['behaviour'])} known changes of behaviour; "
+        f"of the API {count['added'] + count['moved']} new, {count['removed']} removed, {count['changed']} changed, "
+        f"{count['deprecated']} deprecated, {count['undeprecated']} no longer deprecated"
+    )
+    out: list[Block] = [Title(title)]
+    rows = [_bound(row, record) for row in record["behaviour"]]
+    out += _section("Behaviour: what holds in one of the two only", rows, True)
+    about = [change for change in main if change["kind"] in _DEPRECATIONS]
+    out += _section("Deprecations", _lines(about), True)
+    hidden = 0
+    for area in record["areas"]:
+        shown = [change for change in area["changes"] if change["kind"] not in _DEPRECATIONS or not area["main"]]
+        visible = [change for change in shown if verbose or change["kind"] != "annotations"]
+        hidden += len(shown) - len(visible) if area["main"] else 0
+        if area["main"] or verbose:
+            out += _section(area["title"], _lines(visible), verbose)
+    rows = [f"{row['name']}: {'; '.join(row['details'])}" for row in record["torchrun"]]
+    out += _section("torchrun", rows, verbose)
+    rows = [f"{row['name']}: {'; '.join(row['details'])}" for row in record["environment"]]
+    out += _section("Environment variables read in Python", rows, verbose)
+    if verbose:
+        rows = [_bound(row, record) for row in record["statements"]]
+        out += _section("Statements whose words stand in one of the two only; the behaviour may be older", rows, True)
+        return out
+    others = [f"{area['title']} ({len(area['changes'])})" for area in record["areas"] if not area["main"]]
+    rest = [f"elsewhere: {', '.join(others)}"] if others else []
+    rest += [f"{hidden} with changed annotations only"] if hidden else []
+    rest += (
+        [f"{len(record['statements'])} statements whose words stand in one of the two only"]
+        if record["statements"]
+        else []
+    )
+    if rest:
+        out += [Heading("With --verbose"), Items(tuple(rest))]
+    return out
+
+
+def _lines(changes: list[dict[str, Any]]) -> list[str]:
+    """One line a change; what came or went in the same class or module shares one."""
+    rows: list[str] = []
+    groups: dict[tuple[str, str], list[str]] = {}
+    for change in changes:
+        if change["kind"] in ("added", "removed"):
+            owner, _, last = change["name"].rpartition(".")
+            groups.setdefault((change["kind"], owner), []).append(last)
+    for (kind, owner), names in groups.items():
+        rows.append(f"{_WORDS[kind]} in {owner}: {', '.join(names)}")
+    for change in changes:
+        if change["kind"] not in ("added", "removed"):
+            details = [
+                item.removeprefix("deprecated: ") for item in change["details"] if item != "no longer deprecated"
+            ]
+            rows.append(f"{_WORDS[change['kind']]}: {change['name']}{': ' if details else ''}{'; '.join(details)}")
+    return rows
+
+
+def _bound(row: dict[str, Any], record: dict[str, Any]) -> str:
+    """A claim with the release at which it begins or ceases to hold."""
+    minor = int(row["holds_in"].partition(".")[2])
+    for part in row["releases"].split(", "):
+        first, _, last = part.partition("-")
+        last = last or first
+        if int(first.partition(".")[2]) <= minor <= int(last.partition(".")[2]):
+            later = minor == max(int(record[key].partition(".")[2]) for key in ("from", "to"))
+            return f"{f'from {first}' if later else f'up to {last}'}: {row['text']}"
+    return f"in {row['holds_in']}: {row['text']}"
+
+
+def _section(title: str, rows: list[str], whole: bool) -> list[Block]:
+    if not rows:
+        return []
+    shown = rows if whole or len(rows) <= _MANY + 1 else [*rows[:_MANY], f"{len(rows) - _MANY} more (--verbose)"]
+    return [Heading(title), Items(tuple(shown))]
