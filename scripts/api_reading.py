@@ -114,7 +114,8 @@ def deprecations(nodes: tuple[ast.stmt, ...]) -> tuple[str, list[str]]:
 
 def _decorated(node: Function | ast.ClassDef) -> str:
     for item in node.decorator_list:
-        if isinstance(item, ast.Call) and ast.unparse(item.func).rpartition(".")[2] == "deprecated":
+        name = ast.unparse(item.func).rpartition(".")[2] if isinstance(item, ast.Call) else ""
+        if isinstance(item, ast.Call) and name.lstrip("_") == "deprecated":
             return (_words(item.args[0]) if item.args else "") or "deprecated"
     return ""
 

@@ -90,7 +90,7 @@ def test_show_prints_one_snippet(shardguide: Shardguide) -> None:
 
 
 def test_markdown_and_verbose(shardguide: Shardguide) -> None:
-    assert shardguide(*FULL, "--format", "md").out.startswith("# Plan for llama-3.1-8b")
+    assert shardguide(*FULL, "--format", "md").out.startswith("# llama-3.1-8b, 8,030,261,248 parameters")
     verbose = shardguide(*FULL, "--verbose").out
     assert "fully_shard(" in verbose and "docs.pytorch.org" in verbose
 

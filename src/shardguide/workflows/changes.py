@@ -122,7 +122,7 @@ def _api(before: str, after: str) -> list[Change]:
         others = api.referring(name) if name in moved else []
         former = [other for other in others if (api.entry(other, before) or now).name == other]
         if former:
-            found.append(Change(name, "moved", (f"was {min(former, key=len)}, which still leads to it",)))
+            found.append(Change(name, "moved", (f"was {min(former, key=len)}",)))
         else:
             found.append(Change(name, "added"))
     for name, was in gone.items():

@@ -19,6 +19,7 @@ LABELS = {
     "launch": "Launch",
 }
 RUNS_SHOWN = 4
+IN_TITLE = ("gpu", "gpus", "nodes")
 
 
 def _title(record: dict[str, Any]) -> str:
@@ -30,14 +31,14 @@ def _title(record: dict[str, Any]) -> str:
     nodes = f" on {shown['nodes']} nodes" if shown["nodes"] and shown["nodes"] > 1 else ""
     gpu = shown["gpu"] or (f"{shown['memory']}" if shown["memory"] else "GPU not known")
     count = f"{shown['gpus']:,}" if shown["gpus"] else "?"
-    return f"Plan for {shown['model']}: {shown['parameters']:,} parameters on {count} × {gpu}{nodes} · {release}"
+    return f"{shown['model']}, {shown['parameters']:,} parameters, on {count} × {gpu}{nodes} · {release}"
 
 
 def known(record: dict[str, Any]) -> Text:
     """What is taken as given, and from where, to be confirmed (W1.1)."""
     parts = []
     for name, answer in record["answers"].items():
-        if name in ("model", "torch"):
+        if name in ("model", "torch") or (name in IN_TITLE and answer["from"] == "user"):
             continue
         origin = "" if answer["from"] == "user" else f" [{answer['from'].rpartition('/')[2].removeprefix('file:')}]"
         parts.append(f"{name.replace('_', ' ')} {answer['value']}{origin}")
@@ -145,7 +146,7 @@ def checks(record: dict[str, Any], verbose: bool = True) -> list[Block]:
     quiet = [c["id"] for c in record["checks"] if not verbose and c["result"] == "passed" and c["id"] != "memory"]
     rows = [(c["id"], c["evidence"], c["result"]) for c in record["checks"] if c["id"] not in quiet]
     if quiet:
-        rows.append(("and", f"passed: {', '.join(quiet)} (--verbose shows what was found)", "passed"))
+        rows.append(("and", f"passed: {', '.join(quiet)} (see --verbose)", "passed"))
     return [Heading("Checks"), Pairs(tuple(rows))]
 
 
@@ -182,7 +183,10 @@ def snippets(record: dict[str, Any], verbose: bool) -> list[Block]:
     rows = tuple((snippet["id"], f"{snippet['title']} ({_verified(snippet['verified'])})", "") for snippet in snippets)
     hints = tuple(step["why"] for step in record["next"] if "weights" in step["arguments"])
     listed: list[Block] = [Heading("Code and launch files (--show ID prints one, --write DIR writes all)"), Pairs(rows)]
-    return [*listed, *(Text(f"--weights pretrained or dcp gives {hint}.") for hint in hints)]
+    return [
+        *listed,
+        *(Text(f"--weights pretrained or dcp gives {hint}; this one draws random weights.") for hint in hints),
+    ]
 
 
 def _verified(verified: dict[str, Any]) -> str:
@@ -215,7 +219,7 @@ def end(record: dict[str, Any]) -> list[Block]:
             "approved": f"Approved: {record['id']}.",
             "rejected": f"Rejected: {record['id']}.",
         }[state]
-        out.extend([Heading("Confirmation"), Text(text)])
+        out.extend([Text(""), Text(text)])
     return out
 
 

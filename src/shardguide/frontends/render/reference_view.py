@@ -9,7 +9,6 @@ from .blocks import Block, Code, Heading, Items, Pairs, Text, Title
 _MANY = 12  # lines shown of a section unless everything is asked for
 _DEPRECATIONS = ("deprecated", "warns", "undeprecated")
 _WORDS = {
-    "moved": "new home",
     "added": "new",
     "removed": "removed",
     "changed": "changed",
@@ -120,7 +119,7 @@ def changes_page(record: dict[str, Any], verbose: bool = False) -> list[Block]:
     """Two releases: behaviour first, then deprecations, then the API by areas."""
     before, after = record["from"], record["to"]
     main = [change for area in record["areas"] if area["main"] for change in area["changes"]]
-    count = {kind: sum(change["kind"] == kind for change in main) for kind in _WORDS}
+    count = {kind: sum(change["kind"] == kind for change in main) for kind in ("moved", *_WORDS)}
     title = (
         f"PyTorch {before} → {after} for FSDP, DDP, DTensor and DCP: {len(record['behaviour'])} known changes of behaviour; "
         f"of the API {count['added'] + count['moved']} new, {count['removed']} removed, {count['changed']} changed, "
@@ -160,20 +159,20 @@ def changes_page(record: dict[str, Any], verbose: bool = False) -> list[Block]:
 
 
 def _lines(changes: list[dict[str, Any]]) -> list[str]:
-    """One line a change; what came or went in the same class or module shares one."""
+    """One line a change; what came, went or moved together shares one."""
     rows: list[str] = []
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for change in changes:
-        if change["kind"] in ("added", "removed"):
-            owner, _, last = change["name"].rpartition(".")
-            groups.setdefault((change["kind"], owner), []).append(last)
-    for (kind, owner), names in groups.items():
-        rows.append(f"{_WORDS[kind]} in {owner}: {', '.join(names)}")
+        owner, _, last = change["name"].rpartition(".")
+        if change["kind"] == "moved":
+            former = change["details"][0].removeprefix("was ").rpartition(".")[0]
+            groups.setdefault(f"now in {owner}, and still in {former}", []).append(last)
+        elif change["kind"] in ("added", "removed"):
+            groups.setdefault(f"{_WORDS[change['kind']]} in {owner}", []).append(last)
+    rows += [f"{head}: {', '.join(names)}" for head, names in groups.items()]
     for change in changes:
-        if change["kind"] not in ("added", "removed"):
-            details = [
-                item.removeprefix("deprecated: ") for item in change["details"] if item != "no longer deprecated"
-            ]
+        if change["kind"] not in ("added", "removed", "moved"):
+            details = [item for item in change["details"] if item != "no longer deprecated"]
             rows.append(f"{_WORDS[change['kind']]}: {change['name']}{': ' if details else ''}{'; '.join(details)}")
     return rows
 

@@ -145,9 +145,7 @@ def _decide(s: Situation, prepared: prepare.Prepared, also: tuple[str, ...]) -> 
     if s.weights == "random" and s.model.architecture:
         next_ = (
             *next_,
-            Next(
-                "plan", {"weights": "pretrained"}, "code that loads a checkpoint: this one starts from random weights"
-            ),
+            Next("plan", {"weights": "pretrained"}, "code that loads a checkpoint"),
         )
     return prepare.finish(
         "plan",

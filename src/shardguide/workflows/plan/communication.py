@@ -148,7 +148,7 @@ def reshard(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision
         "Freed after forward and gathered again for backward: the least memory, one more all-gather a group.",
     ]
     if s.at_least(2, 8):
-        choice = "True for the layers (and the embedding, by default), None for the root (which keeps its parameters after forward)"
+        choice = "True for the layers and the embedding; None for the root, which keeps its own after forward"
         reasons.append(
             "None means True for every module but the root; from 2.8 on an explicit True on the root is honoured."
         )
@@ -158,7 +158,7 @@ def reshard(s: Situation, layout: Layout, groups: tuple[Group, ...]) -> Decision
         reasons.append("In releases before 2.8 the root is never resharded after forward.")
         sources.append("fsdp2.reshard.default_before_2_8")
     if head:
-        choice += "; False for the norm and head, used last in forward and first in backward"
+        choice += "; False for the norm and head, next in backward"
         sources.append("practice.last_layers")
     alternatives = [keep]
     if layout.replicate == 1 and s.nodes > 1 and layout.tp == 1 and size and not layout.placements:

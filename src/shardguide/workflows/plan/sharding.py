@@ -107,9 +107,9 @@ def _chosen_text(s: Situation, layout: Layout) -> str:
         return "none: DistributedDataParallel" if s.dp > 1 else "none: one process, no sharding"
     name = FSDP1_NAMES[layout.strategy]
     what = {
-        "full": "parameters, gradients and optimizer state",
-        "grad_op": "gradients and optimizer state at all times, parameters between steps",
-        "hybrid": "parameters, gradients and optimizer state",
+        "full": "everything sharded",
+        "grad_op": "gradients and optimizer state sharded at all times, parameters between steps,",
+        "hybrid": "everything sharded",
     }[layout.strategy]
     if layout.strategy == "hybrid":
         node = " (one node)" if s.nodes > 1 and layout.shard == s.dp_per_node else ""
