@@ -82,6 +82,10 @@ class Snippet(NamedTuple):
     verified: Verified
 
 
+# Checks of what runs now (tune): what fails there is a finding about the present, no reason against the answer.
+OF_THE_PRESENT = frozenset({"current"})
+
+
 class Check(NamedTuple):
     """A program that could have failed, and what it found."""
 

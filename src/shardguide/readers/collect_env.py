@@ -59,7 +59,7 @@ def read(text: str, where: str) -> HardwareEvidence:
     if not gpus:
         gpus, count = _xpus(fields, notes)
     torch = first("PyTorch version")
-    build, built_with = _build(torch, first)
+    build, built_with = _build(torch, first, fields)
     available = None
     for label in ("Is CUDA available", "Is XPU available"):
         seen = first(label)
@@ -133,7 +133,9 @@ def _xpus(fields: dict[str, tuple[str, int]], notes: list[str]) -> tuple[list[Gp
     return [], None
 
 
-def _build(torch: Seen | None, first: Callable[[str], Seen | None]) -> tuple[Seen | None, Seen | None]:
+def _build(
+    torch: Seen | None, first: Callable[[str], Seen | None], fields: dict[str, tuple[str, int]]
+) -> tuple[Seen | None, Seen | None]:
     """Which accelerator PyTorch was built for, and with which version of its toolkit."""
     tags = (("CUDA", "cuda"), ("ROCM", "rocm"), ("XPU", "xpu"))
     with_ = {name: first(f"{tag} used to build PyTorch") for tag, name in tags}
@@ -144,4 +146,8 @@ def _build(torch: Seen | None, first: Callable[[str], Seen | None]) -> tuple[See
     for name, seen in with_.items():
         if seen and str(seen.value)[0].isdigit():
             return Seen(name, seen.line), seen
+    # get_env_info writes None for torch.version.cuda of a build without CUDA, and N/A where it is ROCm's or there is no torch.
+    value, line = fields.get("CUDA used to build PyTorch", ("", 0))
+    if torch and value.split("\n", 1)[0].strip() in ("None", "Could not collect"):
+        return Seen("cpu", line), None
     return None, None

@@ -49,10 +49,16 @@ def _refers(value: Any) -> bool:
     return any(_refers(v) for v in value if isinstance(v, (dict, list)))
 
 
+def kind_of(value: Any) -> str:
+    """A JSON value that is no object, for a sentence."""
+    words = {None: "null", True: "true", False: "false"}
+    return words[value] if value is None or isinstance(value, bool) else quoted(value)
+
+
 def from_object(config: Any, where: str, notes: tuple[str, ...] = ()) -> HfConfig:
     """The evidence in a parsed ``config.json``. Raises UnusableInput when it is something else."""
     if not isinstance(config, dict):
-        raise UnusableInput(f"{where}: a config.json holds one JSON object, not {quoted(config)}.")
+        raise UnusableInput(f"{where}: a config.json holds one JSON object, not {kind_of(config)}.")
     check_depth(config, where)
     if _refers(config):
         raise UnusableInput(f"{where}: it points elsewhere with $ref, which is not followed; hand over the whole file.")

@@ -82,8 +82,9 @@ def _read_folder(path: str, prefer_checkpoint: bool) -> ModelEvidence:
             f"{shown(path)}/config.json",
         )
         if weights or INDEX in names:
-            found = f"{len(weights)} safetensors files" if weights else "an index of safetensors files"
-            note = f"{shown(path)} also holds {found}; the shapes are worked out from config.json, not from them."
+            files = "a safetensors file" if len(weights) == 1 else f"{len(weights)} safetensors files"
+            found = files if weights else "an index of safetensors files"
+            note = f"{shown(path)} also holds {found}; the shapes are worked out from config.json alone."
             evidence = evidence._replace(notes=(*evidence.notes, note))
         return evidence
     if weights or INDEX in names:
@@ -150,6 +151,11 @@ def _read_json(data: bytes, path: str) -> ModelEvidence:
     text = decode(data, where)
     start = text[:4096].lstrip()[:1]
     if start and start not in "{[":
+        if len(text) < 4096 and (start in '"-' or start.isdigit() or text.strip() in ("null", "true", "false")):
+            from .hf_config import kind_of
+
+            value = parse_json(text, where, values=1)
+            raise UnusableInput(f"{where}: it holds {kind_of(value)} and no JSON object; hand over {ACCEPTED}.")
         raise UnusableInput(f"{where}: not JSON; hand over {ACCEPTED}.")
     if '"weight_map"' in text:
         from .safetensors import read_index

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from shardguide.guidance.hints import TYPE_CHECKING, Any, NamedTuple
 from shardguide.guidance.record import Question
+from shardguide.readers.files import shown
 
 from .gather import FileFact
 
@@ -57,12 +59,16 @@ def read_files(
         now = read_current(current)
         facts = facts | {name: fact for name, fact in current_facts(now).items() if name not in facts}
         notes = (*notes, *(note for note in now.notes if note not in notes))
-    identity = [{name: fact.value for name, fact in facts.items()}, read, now]
+    identity = [
+        {name: fact.value for name, fact in facts.items()},
+        [_without_path(one, path) for one, path in zip(read, measured, strict=True)],
+        _without_path(now, current),
+    ]
     return Handed(facts, questions, notes, tuple(read), now, identity)
 
 
 def current_facts(now: Current) -> dict[str, FileFact]:
-    """What the present code or configuration states that a plan asks for: the optimizer, and accelerate's counts."""
+    """What the present code or configuration states that a plan asks for: the optimizer, accelerate's counts and device."""
     facts: dict[str, FileFact] = {}
     from .tune.read_code import optimizer_of
 
@@ -74,4 +80,20 @@ def current_facts(now: Current) -> dict[str, FileFact]:
         for found in now.settings("accelerate", setting):
             if found.known and found.value.isdigit() and int(found.value) > 0:
                 facts[name] = FileFact(int(found.value), f"file:{found.where}")
+    from .reports import accelerate_device
+
+    for setting in ("distributed_type", "use_cpu"):
+        for found in now.settings("accelerate", setting):
+            device = accelerate_device(found.value, setting == "use_cpu" and found.value == "True") if found.known else ""
+            if device:
+                facts["device"] = FileFact(device, f"file:{found.where}")
     return facts
+
+
+def _without_path(value: Any, path: str) -> Any:
+    """What was read, without how the path of its file was spelled."""
+    if isinstance(value, str):
+        return value.replace(shown(path), os.path.basename(path))
+    if isinstance(value, dict):
+        return {name: _without_path(one, path) for name, one in value.items()}
+    return [_without_path(one, path) for one in value] if isinstance(value, (list, tuple)) else value

@@ -113,10 +113,12 @@ def _checks(a: Mapping[str, Answer]) -> list[tuple[tuple[str, ...], str]]:
         text = f"--tp {tp} does not divide --gpus {gpus}; tensor parallelism needs equal groups."
         wrong.append((("gpus", "tp"), text))
     elif gpus and nodes and tp and (gpus // nodes) % tp:
-        each = f"--tp {tp} does not divide the {gpus // nodes} GPUs of a node; tensor-parallel groups must stay within one."
+        count = "one GPU" if gpus == nodes else f"{gpus // nodes} GPUs"
+        each = f"--tp {tp} does not divide the {count} of a node; tensor-parallel groups must stay within one."
         wrong.append((("gpus", "nodes", "tp"), each))
     elif size and gpus and (gpus // (tp or 1)) % size:
-        text = f"--shard-size {size} does not divide the {gpus // (tp or 1)} data-parallel ranks."
+        ranks = gpus // (tp or 1)
+        text = f"--shard-size {size} does not divide the {'one data-parallel rank' if ranks == 1 else f'{ranks} data-parallel ranks'}."
         wrong.append((("gpus", "tp", "shard_size"), text))
     return wrong
 
@@ -150,21 +152,29 @@ def counts(gathered: Gathered, per_node: FileFact | None) -> Gathered:
 
 
 def _shown(answers: Mapping[str, Answer], per_node: FileFact | None) -> tuple[Question, ...]:
-    """The GPUs of a node as stated against those that a report shows."""
+    """More GPUs of a node as stated than a report shows on one host; fewer are only noted (``partly``)."""
     if per_node is None or "gpus" not in answers or "nodes" not in answers:
         return ()
     gpus, nodes = answers["gpus"].value, answers["nodes"].value
-    if gpus == nodes * per_node.value:
+    if gpus <= nodes * per_node.value:
         return ()
     where = per_node.where.removeprefix("file:")
     shows = f"{where} shows {per_node.value} on one host"
     ask = f"{gpus} GPUs on {nodes} node{'s' if nodes > 1 else ''} are {gpus // nodes} a node, {shows}: which holds?"
-    why = (
-        "Correct the number of GPUs or of nodes. If only some of a host's GPUs are used, leave the file out and state what "
-        "it says with --gpu and the other options."
-    )
+    why = "A host has no more GPUs than its report shows: correct the number of GPUs or of nodes, or leave the file out."
     choices = (str(gpus // per_node.value),) if gpus % per_node.value == 0 else ()
     return (Question("nodes", ask, why, choices),)
+
+
+def partly(gathered: Gathered, per_node: FileFact | None) -> tuple[str, ...]:
+    """A note where fewer GPUs of a host are used than a report shows, which is as legitimate as it is easily a slip."""
+    gpus, nodes = gathered.value("gpus"), gathered.value("nodes")
+    if per_node is None or not gpus or not nodes or gpus >= nodes * per_node.value:
+        return ()
+    where = per_node.where.removeprefix("file:")
+    used = f"{gpus // nodes} of the {per_node.value} GPUs that {where} shows on one host"
+    on = "one node" if nodes == 1 else f"each of {nodes} nodes"
+    return (f"The plan uses {used}, on {on}; its launch command names that many, and the others stay free.",)
 
 
 def ask(field: Field) -> Question:

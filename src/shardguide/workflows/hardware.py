@@ -90,11 +90,9 @@ def resolve(
 
 def stated(size: Stated | None) -> Memory | None:
     """A size as said: the larger reading bounds, both are shown."""
-    return (
-        None
-        if size is None
-        else Memory(size.limit, f"{size.text}" if size.exact else f"{size.text} read as {gib(size.limit)}", str(size))
-    )
+    if size is None:
+        return None
+    return Memory(size.limit, gib(size.limit) if size.exact else f"{size.text} read as {gib(size.limit)}", str(size))
 
 
 def _unknown(name: str, size: Stated | None, device: str) -> Hardware:

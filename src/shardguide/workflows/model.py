@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from shardguide.guidance.hints import TYPE_CHECKING, Any
 from shardguide.guidance.model import Model
 from shardguide.guidance.serialise import digest
@@ -91,9 +93,11 @@ def with_one_dimension(model: Model) -> tuple[Model, tuple[str, ...]]:
 
 
 def _name(text: str) -> str:
-    """How the model is called: its folder, or the file where the folder says nothing."""
+    """How the model is called: its folder, or the file where the folder says nothing; however the path is spelled."""
     if text == "-":
         return "standard input"
+    if os.path.lexists(text):
+        text = os.path.abspath(text)
     parts = [part for part in text.replace("\\", "/").split("/") if part not in ("", ".", "..")]
     if len(parts) > 1 and parts[-1] in ("config.json", "model.safetensors", "model.safetensors.index.json"):
         return parts[-2]

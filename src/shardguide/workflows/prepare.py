@@ -6,6 +6,7 @@ from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.guidance.model import Model
 from shardguide.guidance.record import (
+    OF_THE_PRESENT,
     Answer,
     Approval,
     Check,
@@ -22,9 +23,9 @@ from shardguide.guidance.serialise import digest
 from shardguide.guidance.sha import sha256
 from shardguide.knowledge.hardware.memory import parse_memory
 
-from . import fields, hardware, hardware_answers
+from . import choices, fields, hardware, hardware_answers
 from .evidence import Handed, read_files
-from .gather import Gathered, ask, counts, gather
+from .gather import Gathered, ask, counts, gather, partly
 from .model import for_release, load, with_one_dimension
 from .release import Resolved, resolve
 from .remembered import still_true
@@ -37,7 +38,7 @@ def fingerprint(model: Model) -> str:
     """What identifies a model in a request: its configuration's digest, else every field and parameter."""
     if model.origin:
         return digest(model.origin, model.tp_plan, model.name)
-    return sha256(repr(model).encode()).hexdigest()
+    return sha256(repr(model._replace(notes=())).encode()).hexdigest()  # notes name the path as it was spelled
 
 
 class Prepared(NamedTuple):
@@ -95,9 +96,10 @@ def _contradictions(gathered: Gathered, model: Model, minor: tuple[int, int]) ->
     if size and strategy not in ("auto", "hybrid"):
         raise UnusableInput(f"--shard-size belongs to --strategy hybrid, not to {strategy}.")
     node = gpus // gathered.value("nodes", 1)
+    node_words = "the one GPU" if node == 1 else f"the {node} GPUs"
     if size and (0, 0) < minor < (2, 3) and size != node:
         raise UnusableInput(
-            f"--shard-size {size}: before 2.3 there is FSDP1 only, whose HYBRID_SHARD shards over the {node} GPUs of a node."
+            f"--shard-size {size}: before 2.3 there is FSDP1 only, whose HYBRID_SHARD shards over {node_words} of a node."
         )
     if size and gpus and size == gpus // tp > 1:
         raise UnusableInput(f"--shard-size {size} is all data-parallel ranks: that is --strategy full.")
@@ -185,7 +187,8 @@ def _questions(
     if not s.nodes and s.world != 1:
         nodes = ask(fields.NODES)
         if per_node is not None:
-            shown = f"{per_node.where.removeprefix('file:')} shows {per_node.value} GPUs on one host. On how many such hosts do you train?"
+            count = f"{per_node.value} GPU{'s' if per_node.value > 1 else ''}"
+            shown = f"{per_node.where.removeprefix('file:')} shows {count} on one host. On how many such hosts do you train?"
             nodes = nodes._replace(ask=shown)
         open_.append(nodes)
     if found.questions:
@@ -213,7 +216,7 @@ def _questions(
     first: dict[str, Question] = {}
     for question in open_:
         first.setdefault(question.id, question)
-    return list(first.values())
+    return [choices.fitting(question, gathered, found) for question in first.values()]
 
 
 def prepare(request: PlanRequest) -> Prepared:
@@ -224,7 +227,9 @@ def prepare(request: PlanRequest) -> Prepared:
     handed = read_files(request.files, request.measured, request.current, request.given, request.remembered)
     gathered = gather(fields.PLAN, request.given, handed.facts, still_true(request, handed))
     gathered = gathered._replace(conflicts=(*handed.questions, *gathered.conflicts))
-    gathered = counts(_derived(gathered, handed), handed.facts.get("gpus_per_node"))
+    per_node = handed.facts.get("gpus_per_node")
+    gathered = counts(_derived(gathered, handed), per_node)
+    handed = handed._replace(notes=(*handed.notes, *partly(gathered, per_node)))
     gathered, found = hardware_answers.understand(gathered, handed.facts)
     report = handed.facts.get("torch")
     resolved = resolve(
@@ -246,6 +251,7 @@ def prepare(request: PlanRequest) -> Prepared:
     )
     if model is None:
         waiting = (*resolved.questions, *gathered.conflicts, ask(fields.MODEL))
+        waiting = tuple(choices.fitting(question, gathered, found) for question in waiting)
         return Prepared(resolved.release, answers, None, None, waiting, handed.notes, inputs)
     model, scalars = with_one_dimension(for_release(model, resolved.minor))
     _contradictions(gathered, model, resolved.minor)
@@ -312,9 +318,11 @@ def finish(
         if have
     )
     waiting = bool(prepared.questions)
+    # What a check refuses is not put to the user for production.
+    refused = any(check.result == "failed" and check.id not in OF_THE_PRESENT for check in checks or ())
     if waiting or not decisions:
         next_ = (Next(workflow, {}, f"answer the questions and call {workflow} again"),)
-    else:
+    elif not refused:
         next_ = (*next_, Next("approve", {"id": identity}, "confirm it for use"))
     return Guidance(
         workflow=workflow,
@@ -335,6 +343,6 @@ def finish(
             *(f"{question.id}: not answered" for question in prepared.questions),
             *cited.not_confirmed,
         ),
-        approval=Approval("draft", approve if decisions and not waiting else ""),
+        approval=Approval("draft", approve if decisions and not waiting and not refused else ""),
         extra={**(extra or {}), "notes": list(prepared.notes)},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 
 from shardguide.guidance.errors import UnusableInput
@@ -63,6 +64,8 @@ def _same(name: str, stated: Any, remembered: Any) -> bool:
 
         one, other = find(str(stated)), find(str(remembered))
         return str(stated) == str(remembered) or bool(one and [row.id for row in one] == [row.id for row in other])
+    if name == "model":  # one file, however its path is spelled
+        return os.path.abspath(str(stated)) == os.path.abspath(str(remembered))
     return str(stated) == str(remembered)
 
 
@@ -93,6 +96,8 @@ def _gpu(stated: Mapping[str, Any], kept: dict[str, Any]) -> None:
             if name not in stated:
                 kept.pop(name, None)
 
+    if _another_unknown(stated, kept):
+        drop("gpu", "device", "intra")
     if value("gpu") and value("gpu_memory") and not _true(hardware.agrees, value("gpu"), value("gpu_memory")):
         # The older of the two is not known; a size that no such GPU has was said after the name, which would have dropped it.
         drop(*(("gpu_memory",) if "gpu" in stated else ("gpu", "device", "intra")))
@@ -104,6 +109,25 @@ def _gpu(stated: Mapping[str, Any], kept: dict[str, Any]) -> None:
             drop("gpu", "gpu_memory", "intra")
     if value("intra") and hardware.refused_link(value("intra"), value("gpu"), value("device")):
         drop(*(("gpu", "gpu_memory", "device") if "intra" in stated else ("intra",)))
+
+
+def _another_unknown(stated: Mapping[str, Any], kept: Mapping[str, Any]) -> bool:
+    """Whether a memory is stated now that differs from the one remembered for a GPU that the table does not know.
+
+    Where none was remembered, the statement answers the question about that GPU's memory.
+    """
+    if "gpu" not in kept or "gpu" in stated or not {"gpu_memory"} <= {*stated} & {*kept}:
+        return False
+    from shardguide.knowledge.hardware.table import find
+
+    from .gather import agree
+
+    def same(one: str, other: str) -> bool:
+        return agree("gpu_memory", one, other)
+
+    if find(str(kept["gpu"]), every=True):
+        return False
+    return not _true(same, str(stated["gpu_memory"]), str(kept["gpu_memory"]))
 
 
 def _true(test: Callable[[str, str], bool], *texts: str) -> bool:

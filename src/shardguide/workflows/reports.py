@@ -51,7 +51,9 @@ def hardware_facts(
     notes += _partitions(merged, facts, known)
     if "mig" not in facts:
         questions += _per_host(merged, facts, known)
+    _accelerate(merged, facts)
     more, asked = _build(merged, facts, given, remembered)
+    notes += _other_device(merged)
     return facts, (*questions, *asked), (*notes, *more)
 
 
@@ -194,6 +196,35 @@ def _partitions(merged: Merged, facts: Facts, known: Mapping[str, Any]) -> list[
     ]
 
 
+def accelerate_device(distributed_type: str, use_cpu: bool) -> str:
+    """The kind of device that accelerate's settings name, "" where they leave it open: MULTI_GPU is CUDA or ROCm."""
+    if use_cpu:
+        return "cpu"
+    return {"MULTI_XPU": "xpu", "MULTI_CPU": "cpu"}.get(distributed_type, "")
+
+
+# Values of accelerate's DistributedType (accelerate/utils/dataclasses.py, 1.15) for devices that no plan is made for.
+_UNPLANNED = ("MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU", "MULTI_NEURON", "XLA")
+
+
+def _accelerate(merged: Merged, facts: Facts) -> None:
+    """The device of an accelerate configuration, where no report names a GPU of another kind."""
+    chosen, use_cpu = merged.values.get("distributed_type"), merged.values.get("use_cpu")
+    on_cpu = use_cpu is not None and use_cpu.value is True
+    device = accelerate_device(str(chosen.value) if chosen else "", on_cpu)
+    source = use_cpu.source if use_cpu is not None and on_cpu else chosen.source if chosen else ""
+    if device and "gpu" not in facts and "mixed" not in facts:
+        facts["device"] = FileFact(device, source)
+
+
+def _other_device(merged: Merged) -> list[str]:
+    chosen = merged.values.get("distributed_type")
+    if chosen is None or chosen.value not in _UNPLANNED:
+        return []
+    where = chosen.source.removeprefix("file:")
+    return [f"distributed_type {chosen.value} ({where}) is for a device that no plan is made for: this one is for GPUs."]
+
+
 def _build(
     merged: Merged, facts: Facts, given: Mapping[str, Any], remembered: Mapping[str, Any]
 ) -> tuple[list[str], list[Question]]:
@@ -204,7 +235,8 @@ def _build(
     from .hardware import kind
 
     gpu = str(given.get("gpu") or (facts["gpu"].value if "gpu" in facts else remembered.get("gpu", "")))
-    device = str(given.get("device") or (kind(gpu) if gpu else "") or remembered.get("device", ""))
+    read = facts["device"].value if "device" in facts else ""
+    device = str(given.get("device") or (kind(gpu) if gpu else "") or read or remembered.get("device", ""))
     builds = [build, *(item.second for item in merged.contradictions if item.id == "torch_build")]
     where = {str(one.value): one.source.removeprefix("file:") for one in reversed(builds)}
     notes = []
