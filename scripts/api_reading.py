@@ -88,35 +88,92 @@ def annotation(text: str, default: str | None = "") -> str:
     return " ".join(ast.unparse(node).split())
 
 
-def deprecations(nodes: tuple[ast.stmt, ...]) -> tuple[str, list[str]]:
+Helpers = dict[str, Function]
+
+
+def helpers(body: list[ast.stmt]) -> Helpers:
+    """Private functions of a module, and of its classes, that may warn for others: ``_deprecated("broadcast", ...)``."""
+    found: Helpers = {}
+    for node in body:
+        if isinstance(node, Function) and re.match("_[a-z]", node.name) and "warn" in ast.unparse(node):
+            found[node.name] = node
+        elif isinstance(node, ast.ClassDef):
+            found |= helpers(node.body)
+    return found
+
+
+def deprecations(nodes: tuple[ast.stmt, ...], around: Helpers) -> tuple[str, list[str]]:
     """How a definition calls itself deprecated, "" if not at all, and what it warns of under some condition."""
     whole = ""
     partly: dict[str, None] = {}
     for node in nodes:
+        whole = whole or _decorated(node)
         if not isinstance(node, Function | ast.ClassDef):
             continue
-        whole = whole or _decorated(node)
         body = node.body
         whole = whole or _marked(ast.get_docstring(node) or "", partly)
         if isinstance(node, ast.ClassDef):
             makers = [item for item in body if isinstance(item, Function) and item.name == "__init__"]
             whole = whole or next((_decorated(item) for item in makers if _decorated(item)), "")
             body = [line for item in makers for line in item.body]
-        for line in body:
-            for call in ast.walk(line):
-                message = _warning(call)
-                if message and isinstance(line, ast.Expr):
-                    whole = whole or message
-                elif message and not isinstance(line, Function | ast.ClassDef):
-                    partly[message] = None
+        for message, always in _warned(body, around):
+            whole = whole or (message if always else "")
+            partly[message] = None
     return whole, [message for message in partly if message != whole]
 
 
-def _decorated(node: Function | ast.ClassDef) -> str:
-    for item in node.decorator_list:
+def _warned(body: list[ast.stmt], around: Helpers, filled: dict[str, str] | None = None) -> Iterator[tuple[str, bool]]:
+    """Messages about deprecations in a body, each with whether it comes in any case; those of helpers are filled in."""
+    for line in body:
+        if isinstance(line, ast.With):
+            yield from _warned(line.body, around, filled)
+        elif not isinstance(line, Function | ast.ClassDef):
+            for call in ast.walk(line):
+                always = isinstance(line, ast.Expr) and call is line.value
+                message = _warning(call, filled or {})
+                if message:
+                    yield message, always
+                helper = _helper(call, around)
+                if helper is not None:
+                    name, inside = helper
+                    for message, inner in _warned(around[name].body, {}, _bound(around[name], inside)):
+                        yield message, isinstance(line, ast.Expr) and inner
+
+
+def _helper(node: ast.AST, around: Helpers) -> tuple[str, ast.Call] | None:
+    """The helper that a statement calls: by its bare name, or as a method of self or of a class."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call):
+        return None
+    owner, _, name = ast.unparse(call.func).rpartition(".")
+    ours = owner in ("", "self", "cls") or (owner.isidentifier() and owner[:1].isupper())
+    return (name, call) if ours and name in around else None
+
+
+def _bound(helper: Function, call: ast.Call) -> dict[str, str]:
+    """Texts that a call hands to a helper, by the helper's names for them."""
+    names = [item.arg for item in helper.args.args if item.arg not in ("self", "cls")]
+    given = [*zip(names, call.args, strict=False), *((item.arg or "", item.value) for item in call.keywords)]
+    return {name: str(value.value) for name, value in given if isinstance(value, ast.Constant)}
+
+
+def _decorated(node: ast.stmt) -> str:
+    """The message of ``@deprecated(...)``, also where it is called: ``old = deprecated(...)(new)``."""
+    marks = list(getattr(node, "decorator_list", ()))
+    marks += [node.value.func] if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else []
+    for item in marks:
         name = ast.unparse(item.func).rpartition(".")[2] if isinstance(item, ast.Call) else ""
         if isinstance(item, ast.Call) and name.lstrip("_") == "deprecated":
             return (_words(item.args[0]) if item.args else "") or "deprecated"
+    return ""
+
+
+def wraps(node: ast.stmt) -> str:
+    """The function behind ``old = deprecated(...)(new)``, "" for any other statement."""
+    value = node.value if isinstance(node, ast.Assign) else None
+    call = value.func if isinstance(value, ast.Call) and len(value.args) == 1 else None
+    if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2].lstrip("_") == "deprecated":
+        return ast.unparse(value.args[0]) if isinstance(value, ast.Call) else ""
     return ""
 
 
@@ -131,24 +188,29 @@ def _marked(docstring: str, partly: dict[str, None]) -> str:
     return f"deprecated since {mark[1]}{': ' + text if text else ''}" if mark[1] else text or "deprecated"
 
 
-def _warning(node: ast.AST) -> str:
+def _warning(node: ast.AST, filled: dict[str, str]) -> str:
     """The message of a ``warn(...)`` call about a deprecation, else ""."""
     if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] not in ("warn", "warn_once"):
         return ""
-    words = _words(node.args[0]) if node.args else ""
+    words = _words(node.args[0], filled) if node.args else ""
     given = [ast.unparse(item) for item in (*node.args[1:], *(keyword.value for keyword in node.keywords))]
     about = "deprecat" in words.lower() or "DeprecationWarning" in given
     return words if about else ""
 
 
-def _words(node: ast.expr) -> str:
-    """Text written as one literal or several; what is filled in at run time becomes "..."."""
+def _words(node: ast.expr, filled: dict[str, str] | None = None) -> str:
+    """Text written as one literal or several; what is filled in at run time and not known becomes "..."."""
     if isinstance(node, ast.Constant):
         return _short(str(node.value))
     if isinstance(node, ast.JoinedStr):
-        return _short("".join(str(p.value) if isinstance(p, ast.Constant) else "..." for p in node.values))
+        parts = (
+            str(part.value) if isinstance(part, ast.Constant) else (filled or {}).get(ast.unparse(part.value), "...")
+            for part in node.values
+            if isinstance(part, ast.Constant | ast.FormattedValue)
+        )
+        return _short("".join(parts))
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _short(f"{_words(node.left)} {_words(node.right)}")
+        return _short(f"{_words(node.left, filled)} {_words(node.right, filled)}")
     return ""
 
 

@@ -17,7 +17,7 @@ from typing import Any
 KNOWLEDGE = Path(__file__).parent.parent / "src" / "shardguide" / "knowledge"
 sys.path[:0] = [str(KNOWLEDGE.parent.parent), str(Path(__file__).parent)]
 
-from api_reading import Variables, annotation, deprecations, options  # noqa: E402
+from api_reading import Helpers, Variables, annotation, deprecations, helpers, options, wraps  # noqa: E402
 from shardguide.installed.lookup import Tree  # noqa: E402
 from shardguide.installed.resolve import Found, Module, Resolver, members, parents  # noqa: E402
 from shardguide.installed.signature import decorators, methods, typed  # noqa: E402
@@ -216,23 +216,36 @@ def bookkeeping(module: Module, name: str) -> bool:
 
 def describe(resolver: Resolver, found: Found) -> Variant:
     """``[kind, parameters, details]`` of a definition, shortened at the end where there is nothing to say."""
-    call = typed(resolver, found)
+    behind = resolver.find(f"{found.module}.{wraps(found.nodes[-1])}") if wraps(found.nodes[-1]) else None
+    call = typed(resolver, behind or found)
     text = None if call is None or kind(found) == "e" else [parameter(*item) for item in call]
     details: dict[str, Any] = {}
     returns = [node.returns for node in found.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     if returns and returns[-1] is not None:
         details["returns"] = annotation(ast.unparse(returns[-1]))
-    whole, partly = deprecations(found.nodes)
+    whole, partly = deprecations(found.nodes, around(resolver, found.module))
     if whole:
         details["deprecated"] = whole
     if partly:
         details["warns"] = partly
-    variant: Variant = [kind(found)]
+    variant: Variant = [kind(behind or found)]
     if text is not None:
         variant.append(text)
     if details:
         extend(variant, details)
     return variant
+
+
+_around: dict[tuple[str, str], Helpers] = {}
+
+
+def around(resolver: Resolver, name: str) -> Helpers:
+    """The helpers of a module that warn for its functions."""
+    key = (resolver.tree.root, name)
+    if key not in _around:
+        module = resolver.module(name)
+        _around[key] = helpers([node for nodes in module.names.values() for node in nodes]) if module else {}
+    return _around[key]
 
 
 def extend(variant: Variant, details: dict[str, Any]) -> None:

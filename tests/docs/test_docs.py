@@ -204,7 +204,7 @@ def test_the_objects_of_the_other_commands_have_the_fields_listed(tmp_path: Path
     assert fields(call("answers", "set", "tp", "1")) == rows["`answers show`, `answers set NAME VALUE`"]
     assert fields(call("answers", "forget", "tp")) == rows["`answers forget NAME`"]
     assert fields(call("history")) == rows["`history`"]
-    assert fields(call("approve", identity)) == rows["`approve ID`, `reject ID`"]
+    assert fields(call("reject", identity)) == rows["`approve ID`, `reject ID`"]
 
 
 def test_every_exact_field_has_its_formula() -> None:

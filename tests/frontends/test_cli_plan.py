@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
+import re
 import select
 import sys
 import time
@@ -67,6 +69,70 @@ def test_nothing_is_written_without_a_yes(shardguide: Shardguide) -> None:
     ran = shardguide(*FULL, "--write", "out")
     assert ran.status == 2 and "approve" in ran.err
     assert not (shardguide.folder / "out").exists()
+
+
+def test_a_refused_plan_and_an_open_one_are_not_approved(shardguide: Shardguide) -> None:
+    """8.03e9 parameters of 16 bytes a parameter over 2 ranks do not go into 24 GB."""
+    small = [*FULL, "--gpus", "2", "--gpu", "L4", "--intra", "pcie"]
+    record = shardguide(*small, "--json").json
+    assert [check["id"] for check in record["checks"] if check["result"] == "failed"] == ["memory"]
+    assert record["approval"]["asked"] == "" and "approve" not in [step["tool"] for step in record["next"]]
+    ran = shardguide("approve", record["id"])
+    assert ran.status == 2 and "memory" in ran.err and "--anyway" in ran.err and ran.err.count("\n") == 1
+    ran = shardguide("approve", record["id"], "--anyway")
+    assert ran.status == 0 and "memory" in ran.out
+    waiting = shardguide("plan", "7b", "--gpus", "8", "--nodes", "1", "--gpu", "T4", "--json").json
+    for option in ([], ["--anyway"]):
+        ran = shardguide("approve", waiting["id"], *option)
+        assert ran.status == (2 if waiting["status"] == "needs_answers" else 0) == 2
+    ran = shardguide("plan", "13b", "--gpus", "12", "--write", "out", "--no-input")
+    assert ran.status == 2 and "answers are missing" in ran.err
+
+
+def test_answers_take_an_options_spelling(shardguide: Shardguide) -> None:
+    assert shardguide("answers", "set", "param-dtype", "bf16").status == 0
+    shown = shardguide("answers", "show", "param-dtype", "--json").json["answers"]
+    assert [(one["name"], one["value"]) for one in shown] == [("param_dtype", "bfloat16")]
+    assert shardguide("answers", "show", "gpu-memory", "--json").json["answers"] == []
+    assert shardguide("answers", "forget", "param-dtype").status == 0
+    assert shardguide("answers", "set", "param_dtype", "bf16").status == 0
+    assert shardguide("answers", "set", "param dtype", "bf16").status == 2
+
+
+def test_the_command_for_an_unknown_family_prints_the_program(shardguide: Shardguide) -> None:
+    (shardguide.folder / "config.json").write_text('{"model_type": "mamba"}')
+    ran = shardguide("plan", "config.json", "--gpus", "8")
+    command = re.search(r"shardguide (plan [^.]*?--show manifest)", ran.err)
+    assert ran.status == 2 and "manifest" in ran.err and command
+    printed = shardguide(*command[1].split())
+    assert printed.status in (0, 3) and printed.err == ""
+    compile(printed.out, "write_manifest.py", "exec")
+    assert "build_model" in printed.out
+
+
+def test_one_model_has_one_id_however_its_path_is_spelled(shardguide: Shardguide) -> None:
+    folder = shardguide.folder / "models" / "one"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text((Path(FULL[1]) / "config.json").read_text())
+    manifest = {"format": "shardguide-manifest/1", "parameters": [{"name": "a", "shape": [2, 2], "dtype": "float32"}]}
+    (folder / "shapes.json").write_text(json.dumps(manifest))
+    spelled = {
+        "models/one": ("./models/one/", str(folder), "models/../models/one/config.json"),
+        "models/one/shapes.json": ("./models/one/shapes.json", str(folder / "shapes.json")),
+    }
+    for first, others in spelled.items():
+        ids = {shardguide("plan", one, *FULL[2:], "--json").json["id"] for one in (first, *others)}
+        assert len(ids) == 1
+    (folder / "acc.yaml").write_text("distributed_type: FSDP\nnum_processes: 16\nnum_machines: 2\n")
+    (folder / "steps.csv").write_text("step,seconds\n" + "".join(f"{step},1.5\n" for step in range(20)))
+    for option, name in (("--from", "acc.yaml"), ("--current", "acc.yaml"), ("--measured", "steps.csv")):
+        paths = (f"models/one/{name}", f"./models/one/{name}", str(folder / name))
+        ids = {shardguide(*FULL, option, path, "--json").json["id"] for path in paths}
+        assert len(ids) == 1, option
+    here = Shardguide(folder)
+    assert (
+        here("plan", ".", *FULL[2:], "--json").json["id"] == here("plan", "config.json", *FULL[2:], "--json").json["id"]
+    )
 
 
 def test_an_approved_plan_is_written_and_backed_up(shardguide: Shardguide) -> None:

@@ -69,6 +69,28 @@ def test_history_and_approval(notebook: Notebook) -> None:
     assert RECORD["approval"] == {"state": "draft", "asked": "Use it?"}
 
 
+def test_what_is_open_or_refused_is_not_approved(notebook: Notebook) -> None:
+    open_ = RECORD | {"id": "b" * 16, "status": "needs_answers", "questions": [{"id": "gpus"}, {"id": "nodes"}]}
+    checks = [
+        {"id": "memory", "result": "failed", "evidence": "Cannot fit: 90 GiB of 80 GiB."},
+        {"id": "rules", "result": "passed", "evidence": "x"},
+    ]
+    refused = RECORD | {"id": "c" * 16, "checks": checks}
+    # what runs now breaks a rule: that is why the recommendation is wanted
+    better = RECORD | {"id": "d" * 16, "checks": [{"id": "current", "result": "failed", "evidence": "x"}]}
+    for record in (open_, refused, better):
+        notebook.save(record, "d", "/p")
+    for anyway in (False, True):
+        with pytest.raises(UnusableInput, match="gpus, nodes"):
+            commands.approve(notebook, "bbbb", anyway=anyway)
+    with pytest.raises(UnusableInput, match=r"memory: Cannot fit.*--anyway"):
+        commands.approve(notebook, "cccc")
+    assert notebook.approval("c" * 16).state == notebook.approval("b" * 16).state == "draft"
+    assert commands.approve(notebook, "cccc", anyway=True)["state"] == "approved"
+    assert commands.approve(notebook, "dddd")["state"] == "approved"
+    assert commands.reject(notebook, "bbbb")["state"] == "rejected"
+
+
 def test_commands_say_when_there_is_no_notebook(unreachable: Notebook) -> None:
     """A workflow goes on without one; a command that is about nothing else does not."""
     place = unreachable.place

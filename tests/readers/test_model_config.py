@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.knowledge.families.index import build
 from shardguide.readers.hf_config import HfConfig
 from shardguide.readers.model import read_model
 
@@ -102,7 +103,7 @@ def test_encodings_that_editors_write(tmp_path: Path, encoding: str) -> None:
         (b"{'model_type': 'llama'}", "not valid JSON"),
         (b"\x00\x01\x02\x03" * 20, "binary"),
         (b"[1, 2]", "list of objects"),
-        (b'"llama"', "not JSON"),
+        (b'"llama"', "no JSON object"),
         (b'{"model_type": "llama", "hidden_size": NaN}', "NaN"),
         (b'{"model_type": "llama", "hidden_size": -Infinity}', "Infinity"),
         (b'{"model_type": "llama", "rope_theta": 1e999}', "too large"),
@@ -194,3 +195,38 @@ print(json.dumps(sorted(set(sys.modules) - before)))
         "shardguide.readers.model",
     }
     assert not {"pathlib", "dataclasses", "inspect", "yaml", "rich", "torch"} & set(loaded)
+
+
+@pytest.mark.parametrize(
+    ("content", "word"), [(b"null", "null"), (b" true\n", "true"), (b"12", "12"), (b'"llama"', "'llama'")]
+)
+@pytest.mark.parametrize("name", ["config.json", "other.json"])
+def test_json_that_is_no_object(tmp_path: Path, content: bytes, word: str, name: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    for path in (tmp_path / name, *([tmp_path] if name == "config.json" else [])):
+        with pytest.raises(UnusableInput) as caught:
+            read_model(str(path))
+        assert word in str(caught.value) and "object" in str(caught.value) and "not JSON" not in str(caught.value)
+
+
+WHOLE = {key: value for key, value in LLAMA.items() if key != "rope_scaling"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        # LlamaConfig's, GPT2Config's and T5Config's signatures
+        ({"model_type": "llama"}, ("vocab_size 32000", "hidden_size 4096", "num_hidden_layers 32", "num_attention_heads 32")),
+        ({"model_type": "gpt2"}, ("n_embd 768", "n_layer 12")),
+        ({"model_type": "t5"}, ("d_model 512",)),
+        ({key: value for key, value in WHOLE.items() if key != "vocab_size"}, ("vocab_size 32000",)),
+        ({"model_type": "gemma3"}, ("text_config as a whole",)),
+        (WHOLE, ()),
+    ],
+)  # fmt: skip
+def test_sizes_that_the_file_leaves_to_the_class_are_named(fields: dict[str, object], named: tuple[str, ...]) -> None:
+    notes = "\n".join(build(fields, "transformers5", "config.json").notes)
+    assert ("defaults of the" in notes) == bool(named)
+    assert all(size in notes for size in named)
+    if named == ("vocab_size 32000",):
+        assert "hidden_size" not in notes

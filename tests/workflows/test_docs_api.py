@@ -88,12 +88,36 @@ def test_functions_for_several_gpus_are_gone_since_2_2():
         ("torch.distributed.gather_into_tensor", "2.14"),
         ("torch.distributed.all_reduce", ""),
         ("torch.distributed.checkpoint.save_state_dict", "2.2-2.15"),
+        ("torch.distributed.nn.functional.all_reduce", "2.12-2.15"),  # by way of a function that warns for it
+        ("torch.distributed.fsdp.FullyShardedDataParallel.full_optim_state_dict", "2.0-2.15"),
+        ("torch.nn.ModuleList", ""),  # its base class was written beside a deprecated one
         ("torch.distributed.launch.main", "2.0-2.15"),  # a warning first, a decorator under another name later
         ("torch.cuda.amp.GradScaler", "2.4-2.15"),  # its constructor carries the decorator
     ],
 )
 def test_deprecations(dotted, expected):
     assert releases.ranges([minor for minor in releases.known() if api.deprecated(dotted, minor)]) == expected
+
+
+@pytest.mark.torch
+def test_what_the_decorator_left_on_the_objects_of_2_13():
+    """``typing_extensions.deprecated`` writes its message to ``__deprecated__``."""
+    torch_2_13()
+    checked = 0
+    for dotted in api.names():
+        if api.exists(dotted, "2.13"):
+            try:
+                found = real(dotted)
+            except AttributeError:
+                continue
+            # of ``old = deprecated(...)(new)`` the new function carries the message too, but is no wrapper
+            marked = inspect.isclass(found) or hasattr(found, "__wrapped__")
+            words = vars(found).get("__deprecated__") if marked else None
+            if isinstance(words, str):
+                said = api.deprecated(dotted, "2.13").removesuffix(" …")
+                assert said and " ".join(words.split()).startswith(said), dotted
+                checked += 1
+    assert checked > 10
 
 
 def test_a_deprecation_that_came_and_went():

@@ -6,6 +6,7 @@ MIG partitions and totals stand in them. GiB = MiB / 1024.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -214,12 +215,100 @@ def test_mixed_memory_bounds_by_the_smallest_and_keeps_what_all_have(tmp_path: P
 
 
 def test_counts_against_those_that_a_report_shows() -> None:
-    """4 a node stated, 8 shown on one host."""
-    record = made(ENV_8, torch="2.5", nodes=4)
+    """16 a node stated, 8 shown on one host; fewer than a host has may be used."""
+    record = made(ENV_8, torch="2.5", nodes=1, inter=None)
     question = next(one for one in record["questions"] if one["id"] == "nodes")
-    assert "4 a node" in question["ask"] and "8 on one host" in question["ask"] and question["choices"] == ["2"]
+    assert "16 a node" in question["ask"] and "8 on one host" in question["ask"] and question["choices"] == ["2"]
+    for file, torch in ((ENV_8, "2.5"), ("env-2.8-h800x8.txt", "2.8")):
+        some = made(file, torch=torch, gpus=4, nodes=1, inter=None)
+        assert some["status"] == "complete" and "4 of the 8 GPUs" in notes(some)
+        launch = next(one["choice"] for one in some["decisions"] if one["id"] == "launch")
+        assert "--nproc-per-node=4" in launch
+    assert "of the 8 GPUs" not in notes(made(ENV_8, torch="2.5", nodes=2))
     assert made(ENV_8, torch="2.5", nodes=2)["status"] == "complete"
     assert made(ENV_8, torch="2.5", nodes=None)["answers"]["nodes"]["value"] == 2
+
+
+def choices(record: dict[str, Any], name: str) -> list[str]:
+    return next(list(one["choices"]) for one in record["questions"] if one["id"] == name)
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "expected"),
+    [
+        ({"gpus": 6, "nodes": None}, "nodes", ["1", "2", "3", "6"]),
+        ({"gpus": 7, "nodes": None}, "nodes", ["1", "7"]),
+        ({"gpus": 64, "nodes": None}, "nodes", ["1", "2", "4", "8"]),
+        ({"gpus": 8, "nodes": None, "tp": 4}, "nodes", ["1", "2"]),
+        ({"gpus": None, "nodes": 3}, "gpus", ["3", "6", "12", "24"]),
+        ({"gpus": 6, "nodes": 1, "inter": None, "strategy": "hybrid"}, "shard_size", ["2", "3"]),
+        ({"device": "rocm", "gpu_memory": "192GB"}, "intra", ["pcie", "xgmi"]),
+        ({"device": "rocm"}, "gpu", ["MI300X"]),
+    ],
+)
+def test_no_choice_is_offered_that_cannot_hold(options: dict[str, Any], name: str, expected: list[str]) -> None:
+    record = made(**options)
+    assert choices(record, name) == expected
+    for one in expected:
+        made(**(options | {name: one}))  # is not refused
+
+
+def test_accelerate_names_the_device() -> None:
+    file = "accelerate-multi-xpu.yaml"
+    record = made(file, gpus=None, nodes=1, inter=None)
+    assert record["hardware"]["device"] == "xpu" and record["answers"]["device"]["from"].startswith("file:")
+    assert "xccl" in next(one["choice"] for one in record["decisions"] if one["id"] == "backend")
+    assert choices(record, "gpu") and all("Intel" in one for one in choices(record, "gpu"))
+    assert "device" in asked(made(file, gpus=2, nodes=1, inter=None, gpu="H100 SXM"))
+    assert made("accelerate-fsdp1.yaml")["hardware"]["device"] is None  # MULTI_GPU and FSDP: CUDA or ROCm
+
+
+@pytest.mark.parametrize(
+    ("lines", "device"),
+    [
+        ("distributed_type: MULTI_CPU\n", "cpu"), ("distributed_type: FSDP\nuse_cpu: true\n", "cpu"),
+        ("distributed_type: MULTI_GPU\nuse_cpu: false\n", None), ("distributed_type: MULTI_XPU\n", "xpu"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("option", ["from", "current"])
+def test_the_kind_of_device_in_an_accelerate_file(tmp_path: Path, lines: str, device: str | None, option: str) -> None:
+    path = tmp_path / "accelerate.yaml"
+    path.write_text(f"{lines}num_processes: 16\nnum_machines: 2\n")
+    given = {name: value for name, value in BASE.items() if name not in ("gpu", "intra")}
+    files = {"files": (str(path),)} if option == "from" else {"current": str(path)}
+    assert to_dict(plan(PlanRequest(given, **files)))["hardware"]["device"] == device
+
+
+def test_a_device_that_no_plan_is_made_for_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "accelerate.yaml"
+    path.write_text("distributed_type: MULTI_NPU\nnum_processes: 16\nnum_machines: 2\n")
+    assert "MULTI_NPU" in notes(made(str(path)))
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "build"),
+    [
+        ("2.8.0+cpu", "Could not collect", "cpu"),  # get_env_info: GPUs are seen, so the field is not "None"
+        ("2.8.0", "None", "cpu"), ("2.8.0", "12.8", "cuda"), ("2.8.0+cu128", "12.8", "cuda"),
+    ],
+)  # fmt: skip
+def test_a_cpu_build_on_a_host_with_gpus_is_noted(tmp_path: Path, version: str, cuda: str, build: str) -> None:
+    text = (REPORTS / "env-2.8-h800x8.txt").read_text()
+    text = re.sub(r"PyTorch version: .*", f"PyTorch version: {version}", text)
+    text = re.sub(r"CUDA used to build PyTorch: .*", f"CUDA used to build PyTorch: {cuda}", text)
+    path = tmp_path / "env.txt"
+    path.write_text(text)
+    record = made(str(path), torch="2.8", gpus=8, nodes=1, inter=None)
+    assert ("is a CPU build" in notes(record)) == (build == "cpu")
+    assert record["hardware"]["device"] == "cuda"
+
+
+def test_a_memory_in_mib_is_shown_in_gib_too() -> None:
+    """40960 MiB = 40 GiB; 81559 MiB = 79.65 GiB."""
+    assert made(gpu_memory="40960MiB", intra="pcie")["hardware"]["memory"] == "40.00 GiB"
+    shown = made(gpu_memory="81559MiB", intra="pcie")["hardware"]
+    assert shown["memory"] == "79.65 GiB" and shown["memory_detail"] == "81559MiB (79.65 GiB)"
+    assert made(gpu_memory="80GB", intra="pcie")["hardware"]["memory"] == "80GB read as 80.00 GiB"
 
 
 def test_a_release_and_its_minor_are_no_contradiction() -> None:
@@ -289,6 +378,7 @@ CLUSTER = {"gpus": 16, "nodes": 2, "gpu": "H100 SXM 80GB", "intra": "nvlink", "i
         ({"tp": 8, "implementation": "transformers4"}, {"model": "7b"}, {"tp", "implementation"}),
         ({"nodes": 2, "tp": 8}, {"gpus": 12}, {"tp"}),
         ({"nodes": 5}, {"gpus": 16}, {"nodes"}),
+        ({"gpu": "RTX 9999", "gpu_memory": "24GB", "intra": "pcie"}, {"gpu_memory": "80GB"}, {"gpu", "intra"}),
     ],
 )
 def test_what_is_stated_supersedes_what_was_remembered(
@@ -310,6 +400,9 @@ def test_what_goes_together_is_kept() -> None:
     ):
         assert superseded(said, CLUSTER) == ()
     assert superseded({"gpus": 16}, {"nodes": 2}) == ()  # answered one after the other
+    assert superseded({"gpu_memory": "24GB"}, {"gpu": "RTX 9999"}) == ()  # what was asked about that GPU
+    assert superseded({"gpu_memory": "24 GB"}, {"gpu": "RTX 9999", "gpu_memory": "24GB"}) == ()
+    assert superseded({"model": "./a/b/"}, {"model": "a/b", "tp": 2}) == ()
 
 
 def test_one_node_hides_the_network_without_forgetting_it() -> None:

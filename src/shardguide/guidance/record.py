@@ -93,6 +93,11 @@ class Check(NamedTuple):
     result: str  # "passed", "failed", "unknown"
     evidence: str
 
+    @property
+    def refuses(self) -> bool:
+        """Whether it speaks against using the answer: such an answer is not put to the user for approval."""
+        return self.result == "failed" and self.id not in OF_THE_PRESENT
+
 
 class Question(NamedTuple):
     """Something that is neither known nor given."""

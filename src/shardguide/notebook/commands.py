@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any
+from shardguide.guidance.record import OF_THE_PRESENT
 from shardguide.notebook.book import Notebook
 
 MAX_IMPORT = 256 * 1024 * 1024  # bytes
 
 
-def answers_show(notebook: Notebook, project: str = "") -> dict[str, Any]:
-    """``{"project", "answers": [{name, value, unit, from, since, scope}]}``, by name."""
+def answers_show(notebook: Notebook, project: str = "", name: str | None = None) -> dict[str, Any]:
+    """``{"project", "answers": [{name, value, unit, from, since, scope}]}``, by name; with ``name`` that one alone."""
     known = notebook.answers(project)
     notebook.require("Nothing can be shown")
     return {
         "project": project,
         "answers": [
-            {"name": name, "value": it.value, "unit": it.unit, "from": it.source, "since": it.since, "scope": it.scope}
-            for name, it in sorted(known.items())
+            {"name": key, "value": it.value, "unit": it.unit, "from": it.source, "since": it.since, "scope": it.scope}
+            for key, it in sorted(known.items())
+            if name in (None, key)
         ],
     }
 
@@ -30,8 +32,7 @@ def answers_set(notebook: Notebook, project: str, name: str, text: str, unit: st
     """Remember what the user typed (see ``typed``), and show the answer as ``answers_show`` does."""
     notebook.remember(project, {name: typed(text)}, "user", {name: unit})
     notebook.require()
-    shown = answers_show(notebook, project)
-    return shown | {"answers": [entry for entry in shown["answers"] if entry["name"] == name]}
+    return answers_show(notebook, project, name)
 
 
 def answers_forget(notebook: Notebook, project: str, name: str | None = None) -> dict[str, Any]:
@@ -58,8 +59,32 @@ def recall(notebook: Notebook, identity: str) -> dict[str, Any]:
     return with_approval(kept.guidance, kept.mark.state)
 
 
-def approve(notebook: Notebook, identity: str, note: str = "") -> dict[str, Any]:
-    """``{"id", "state", "note", "at"}`` after the user's yes."""
+def failed(guidance: dict[str, Any]) -> list[dict[str, Any]]:
+    """The failed checks of a Guidance's JSON that speak against using it."""
+    return [
+        check
+        for check in guidance.get("checks", [])
+        if check["result"] == "failed" and check["id"] not in OF_THE_PRESENT
+    ]
+
+
+def approve(notebook: Notebook, identity: str, note: str = "", anyway: bool = False) -> dict[str, Any]:
+    """``{"id", "state", "note", "at"}`` after the user's yes.
+
+    Raises UnusableInput for a guidance with open questions, and unless ``anyway`` for one with a failed check.
+    """
+    kept = notebook.load(identity).guidance
+    if kept.get("status") == "needs_answers":
+        open_ = ", ".join(question["id"] for question in kept.get("questions", []))
+        raise UnusableInput(
+            f"{kept['id']} has open questions ({open_}) and cannot be approved: answer them in a new {kept['workflow']}."
+        )
+    wrong = failed(kept)
+    if wrong and not anyway:
+        found = "; ".join(f"{check['id']}: {check['evidence'].removesuffix('.')}" for check in wrong)
+        raise UnusableInput(
+            f"{kept['id']} is not approved, for a check failed ({found}); shardguide approve {kept['id']} --anyway does it."
+        )
     return _marked(notebook, identity, "approved", note)
 
 

@@ -1,3 +1,5 @@
+# ruff: noqa: PTH119
+# (os.path as in the rest of the product: pathlib costs start-up time)
 """Files handed over with a request, read once: hardware reports, measurements, the current settings."""
 
 from __future__ import annotations
@@ -84,7 +86,9 @@ def current_facts(now: Current) -> dict[str, FileFact]:
 
     for setting in ("distributed_type", "use_cpu"):
         for found in now.settings("accelerate", setting):
-            device = accelerate_device(found.value, setting == "use_cpu" and found.value == "True") if found.known else ""
+            device = (
+                accelerate_device(found.value, setting == "use_cpu" and found.value == "True") if found.known else ""
+            )
             if device:
                 facts["device"] = FileFact(device, f"file:{found.where}")
     return facts

@@ -68,9 +68,10 @@ def finish(
     not_done = [] if made else ["decisions: too little is known"]
     not_done += [f"{question.id}: not answered" for question in questions]
     waiting = bool(questions)
+    refused = any(check.refuses for check in checks)
     if waiting or not made:
         next_ = (Next(workflow, {}, f"answer the questions and call {workflow} again"),)
-    else:
+    elif not refused:
         next_ = (*next_, Next("approve", {"id": identity}, "confirm it for use"))
     return Guidance(
         workflow=workflow,
@@ -86,6 +87,6 @@ def finish(
         next=next_,
         done=tuple(done),
         not_done=(*not_done, *cited.not_confirmed),
-        approval=Approval("draft", approve if made and not waiting else ""),
+        approval=Approval("draft", approve if made and not waiting and not refused else ""),
         extra={**extra, "notes": notes},
     )

@@ -161,7 +161,9 @@ def _shown(answers: Mapping[str, Answer], per_node: FileFact | None) -> tuple[Qu
     where = per_node.where.removeprefix("file:")
     shows = f"{where} shows {per_node.value} on one host"
     ask = f"{gpus} GPUs on {nodes} node{'s' if nodes > 1 else ''} are {gpus // nodes} a node, {shows}: which holds?"
-    why = "A host has no more GPUs than its report shows: correct the number of GPUs or of nodes, or leave the file out."
+    why = (
+        "A host has no more GPUs than its report shows: correct the number of GPUs or of nodes, or leave the file out."
+    )
     choices = (str(gpus // per_node.value),) if gpus % per_node.value == 0 else ()
     return (Question("nodes", ask, why, choices),)
 

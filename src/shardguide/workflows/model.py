@@ -1,3 +1,5 @@
+# ruff: noqa: PTH100
+# (os.path as in the rest of the product: pathlib costs start-up time; and resolve() would follow links)
 """The model of a plan: from what was handed over to exact parameters."""
 
 from __future__ import annotations

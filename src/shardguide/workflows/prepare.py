@@ -6,7 +6,6 @@ from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.guidance.model import Model
 from shardguide.guidance.record import (
-    OF_THE_PRESENT,
     Answer,
     Approval,
     Check,
@@ -319,7 +318,7 @@ def finish(
     )
     waiting = bool(prepared.questions)
     # What a check refuses is not put to the user for production.
-    refused = any(check.result == "failed" and check.id not in OF_THE_PRESENT for check in checks or ())
+    refused = any(check.refuses for check in checks or ())
     if waiting or not decisions:
         next_ = (Next(workflow, {}, f"answer the questions and call {workflow} again"),)
     elif not refused:

@@ -1,3 +1,5 @@
+# ruff: noqa: PTH100
+# (os.path as in the rest of the product: pathlib costs start-up time)
 """What the notebook remembers, held against what is stated now: a new cluster, GPU or model supersedes answers about the old."""
 
 from __future__ import annotations
@@ -116,7 +118,7 @@ def _another_unknown(stated: Mapping[str, Any], kept: Mapping[str, Any]) -> bool
 
     Where none was remembered, the statement answers the question about that GPU's memory.
     """
-    if "gpu" not in kept or "gpu" in stated or not {"gpu_memory"} <= {*stated} & {*kept}:
+    if "gpu" in stated or "gpu" not in kept or "gpu_memory" not in stated or "gpu_memory" not in kept:
         return False
     from shardguide.knowledge.hardware.table import find
 

@@ -208,12 +208,12 @@ _UNPLANNED = ("MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU",
 
 
 def _accelerate(merged: Merged, facts: Facts) -> None:
-    """The device of an accelerate configuration, where no report names a GPU of another kind."""
+    """The kind of device that an accelerate configuration names."""
     chosen, use_cpu = merged.values.get("distributed_type"), merged.values.get("use_cpu")
     on_cpu = use_cpu is not None and use_cpu.value is True
     device = accelerate_device(str(chosen.value) if chosen else "", on_cpu)
     source = use_cpu.source if use_cpu is not None and on_cpu else chosen.source if chosen else ""
-    if device and "gpu" not in facts and "mixed" not in facts:
+    if device:
         facts["device"] = FileFact(device, source)
 
 
@@ -222,7 +222,9 @@ def _other_device(merged: Merged) -> list[str]:
     if chosen is None or chosen.value not in _UNPLANNED:
         return []
     where = chosen.source.removeprefix("file:")
-    return [f"distributed_type {chosen.value} ({where}) is for a device that no plan is made for: this one is for GPUs."]
+    return [
+        f"distributed_type {chosen.value} ({where}) is for a device that no plan is made for: this one is for GPUs."
+    ]
 
 
 def _build(

@@ -17,7 +17,7 @@ from .parser import add_common, wants_json
 def configure(parser: ArgumentParser) -> None:
     """What to do, and with which answer."""
     parser.add_argument("action", nargs="?", default="show", choices=("show", "set", "forget"), help="default: show")
-    parser.add_argument("name", nargs="?", help="of the answer, e.g. gpus")
+    parser.add_argument("name", nargs="?", help="of the answer, e.g. gpus or param-dtype")
     parser.add_argument("value", nargs="?", help="for set")
     parser.add_argument("--global", dest="everywhere", action="store_true", help="the default for all projects")
     parser.add_argument("--all", dest="every", action="store_true", help="forget every answer of the project")
@@ -27,24 +27,30 @@ def configure(parser: ArgumentParser) -> None:
 def call(arguments: Namespace) -> int:
     """Show, set or forget; what is set is read as the option of that name would be."""
     owner = "" if arguments.everywhere else project()
+    name = arguments.name and field_name(arguments.name)
     with desk.notebook(arguments) as notebook:
         if arguments.action == "set":
-            if not arguments.name or arguments.value is None:
+            if not name or arguments.value is None:
                 raise UnusableInput("answers set needs a name and a value, for example: shardguide answers set gpus 16")
-            record = commands.answers_set(notebook, owner, arguments.name, checked(arguments.name, arguments.value))
+            record = commands.answers_set(notebook, owner, name, checked(name, arguments.value))
         elif arguments.action == "forget":
-            if not arguments.name and not arguments.every:
+            if not name and not arguments.every:
                 raise UnusableInput("answers forget needs a name, or --all for every answer of this project.")
-            record = commands.answers_forget(notebook, owner, arguments.name)
+            record = commands.answers_forget(notebook, owner, name)
         else:
-            record = commands.answers_show(notebook, owner)
+            record = commands.answers_show(notebook, owner, name)
     if wants_json(arguments):
         from shardguide.guidance.serialise import to_json
 
         sys.stdout.write(to_json(record))
         return 0
-    output.page(_view(record), arguments.format)
+    output.page(_view(record, name or ""), arguments.format)
     return 0
+
+
+def field_name(text: str) -> str:
+    """The answer's name; an option's spelling, with dashes, is as good."""
+    return text.strip().removeprefix("--").replace("-", "_")
 
 
 def checked(name: str, value: str) -> str:
@@ -52,13 +58,12 @@ def checked(name: str, value: str) -> str:
     from shardguide.workflows import fields
 
     known = {field.name: field for field in fields.PLAN}
-    key = name.replace("-", "_")
-    if key not in known or key != name:
+    if name not in known:
         raise UnusableInput(f"there is no answer {name[:40]!r}; there are {', '.join(known)}.")
     return str(known[name].parse(value))
 
 
-def _view(record: dict[str, object]) -> list[Block]:
+def _view(record: dict[str, object], name: str = "") -> list[Block]:
     if "forgotten" in record:
         gone = record["forgotten"]
         return [
@@ -69,6 +74,8 @@ def _view(record: dict[str, object]) -> list[Block]:
     answers = record["answers"]
     assert isinstance(answers, list)
     if not answers:
+        if name:
+            return [Text(f"No answer {name[:40]!r} is remembered for this project.")]
         return [Text("Nothing is remembered for this project yet.")]
     rows = tuple((a["name"], f"{a['value']}  [{a['from']}, {a['since'][:10]}, {a['scope']}]", "") for a in answers)
     return [Title("Remembered answers"), Pairs(rows)]

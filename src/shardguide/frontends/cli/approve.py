@@ -14,6 +14,12 @@ from .parser import add_common, wants_json
 
 def configure(parser: ArgumentParser) -> None:
     """Which guidance, and why."""
+    parser.add_argument("--anyway", action="store_true", help="approve although a check failed")
+    add_mark(parser)
+
+
+def add_mark(parser: ArgumentParser) -> None:
+    """What ``approve`` and ``reject`` share."""
     parser.add_argument("id", help="of the guidance (its first digits suffice)")
     parser.add_argument("--note", default="", metavar="TEXT", help="kept with the decision")
     add_common(parser)
@@ -21,14 +27,20 @@ def configure(parser: ArgumentParser) -> None:
 
 def mark(arguments: Namespace, approve: bool) -> int:
     """Keep the user's word on a guidance."""
+    wrong: list[str] = []
     with desk.notebook(arguments) as notebook:
-        record = (commands.approve if approve else commands.reject)(notebook, arguments.id, arguments.note)
+        if approve:
+            record = commands.approve(notebook, arguments.id, arguments.note, arguments.anyway)
+            wrong = [check["id"] for check in commands.failed(notebook.load(record["id"]).guidance)]
+        else:
+            record = commands.reject(notebook, arguments.id, arguments.note)
     if wants_json(arguments):
         from shardguide.guidance.serialise import to_json
 
         sys.stdout.write(to_json(record))
     else:
-        output.page([Text(f"{record['state'].capitalize()}: {record['id']}.")], arguments.format)
+        despite = f", although a check failed ({', '.join(wrong)})" if wrong else ""
+        output.page([Text(f"{record['state'].capitalize()}: {record['id']}{despite}.")], arguments.format)
     return 0
 
 

@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan", "an FSDP configuration for a model and a cluster, exact and with sources"),
     "tune": ("tune", "mixed precision and CPU offload for what you run now"),
     "backend": ("backend", "NCCL, XCCL, Gloo or MPI for a device and a network, by the official table"),
+    "init": ("init", "the init_process_group call, its environment and its end; or a check of yours"),
     "docs": ("docs", "check every claim against your installed PyTorch"),
     "answers": ("answers", "show, set or forget what was answered before"),
     "history": ("history", "earlier guidance"),

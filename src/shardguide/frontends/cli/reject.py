@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
-from .approve import configure, mark
+from .approve import add_mark, mark
 
-__all__ = ["call", "configure"]
+
+def configure(parser: ArgumentParser) -> None:
+    """Which guidance, and why."""
+    add_mark(parser)
 
 
 def call(arguments: Namespace) -> int:

@@ -55,12 +55,17 @@ def write_plan(record: dict[str, Any], folder: str, may_ask: bool) -> None:
         _show(folder, name, text)
     if record["approval"]["state"] == "approved":
         print(f"\nApproved before as {record['id']}.", file=sys.stderr)
+    elif not may_ask and record["status"] == "needs_answers":
+        open_ = ", ".join(question["id"] for question in record["questions"])
+        raise UnusableInput(
+            f"nothing was written, since answers are missing ({open_}): give them and repeat the command."
+        )
     elif not may_ask:
         raise UnusableInput(
             f"nothing was written, since nobody is here to say yes: approve the plan first (shardguide approve {record['id']}) "
             "and repeat the command."
         )
-    elif not asking.confirm(f"\nWrite {len(wanted)} files to {one_line(folder)}?"):
+    elif not asking.confirm(f"\n{_despite(record)}Write {_files(len(wanted))} to {one_line(folder)}?"):
         print("Nothing was written.", file=sys.stderr)
         return
     with guard.allow_write(folder):
@@ -68,6 +73,18 @@ def write_plan(record: dict[str, Any], folder: str, may_ask: bool) -> None:
         for name, text in wanted.items():
             _write(os.path.join(folder, name), text)
     print(f"Wrote {', '.join(wanted)} to {one_line(folder)}.", file=sys.stderr)
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"
+
+
+def _despite(record: dict[str, Any]) -> str:
+    """What speaks against writing, before the question is put."""
+    from shardguide.notebook.commands import failed
+
+    wrong = ", ".join(check["id"] for check in failed(record))
+    return f"A check failed ({wrong}). " if wrong else ""
 
 
 def _old(folder: str, name: str) -> str | None:

@@ -215,12 +215,22 @@ def end(record: dict[str, Any]) -> list[Block]:
     state = record["approval"]["state"]
     if record["decisions"]:
         text = {
-            "draft": f"Draft. {record['approval']['asked']} Confirm with: shardguide approve {record['id']}",
+            "draft": _draft(record),
             "approved": f"Approved: {record['id']}.",
             "rejected": f"Rejected: {record['id']}.",
         }[state]
         out.extend([Text(""), Text(text)])
     return out
+
+
+def _draft(record: dict[str, Any]) -> str:
+    """What is asked of the user; nothing is put to approval while a question is open or a check failed."""
+    asked = record["approval"]["asked"]
+    if asked:
+        return f"Draft. {asked} Confirm with: shardguide approve {record['id']}"
+    if record["status"] == "needs_answers":
+        return f"Draft {record['id']}: not for approval before the questions are answered."
+    return f"Draft {record['id']}: not for approval, for a check failed (approve --anyway overrides it)."
 
 
 def view(record: dict[str, Any], verbose: bool) -> list[Block]:

@@ -40,9 +40,14 @@ def name_page(record: dict[str, Any], verbose: bool = False) -> list[Block]:
         shown = list(also.items()) if verbose else list(also.items())[:4]
         rows.append(("also under", "; ".join(f"{key} ({since})" for key, since in shown), ""))
     rows += [("base classes", ", ".join(record["bases"]), "")] if record.get("bases") else []
-    if record["in_release"] or instead:
-        rows.append(("in your PyTorch", _where(record), ""))
+    place, torch = record["installed"], record["torch"]
+    if not place:
+        here = f"not found in {torch['path']}" if torch["path"] else "no PyTorch of this release at hand"
+        rows += [("in your PyTorch", here, "")] if record["in_release"] or instead else []
     out.append(Pairs(tuple(rows)))
+    if place:  # as code: to be pasted, so never wrapped or cut
+        out.append(Heading(f"In your PyTorch {torch['version']}"))
+        out.append(Code("text", f"{torch['path']}/{place['file']}:{place['line']}"))
     out += [Heading("From release to release"), Items(tuple(_history(record["history"], verbose)))]
     if record.get("members"):
         out += [Heading(f"Members ({len(record['members'])})"), Text(", ".join(record["members"]))]
@@ -92,13 +97,6 @@ def _launch_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
     for file in record.get("named", ()):
         rows.append(("named in", f"{file}; no Python file reads it, compiled code may", ""))
     return rows
-
-
-def _where(record: dict[str, Any]) -> str:
-    place, torch = record["installed"], record["torch"]
-    if place:
-        return f"{torch['path']}/{place['file']}:{place['line']} ({torch['version']})"
-    return f"not found in {torch['path']}" if torch["path"] else "no PyTorch of this release at hand"
 
 
 def _history(history: list[dict[str, Any]], verbose: bool) -> list[str]:

@@ -46,36 +46,42 @@ FAMILIES: dict[str, str] = {
 }
 
 
-# Sizes that every published configuration states, under their names in it.
-MAIN = frozenset(
-    {"vocab_size", "hidden_size", "n_embd", "d_model", "num_hidden_layers", "n_layer", "num_layers", "intermediate_size",
-     "ffn_dim", "d_ff", "num_attention_heads", "n_head", "num_heads"}
-)  # fmt: skip
+# The main sizes of a model, each under the names that families have for it.
+MAIN = (
+    ("vocab_size",),
+    ("hidden_size", "n_embd", "n_embed", "d_model"),
+    ("num_hidden_layers", "n_layer", "num_layers"),
+    ("num_attention_heads", "n_head", "num_heads"),
+    ("intermediate_size", "ffn_dim", "d_ff"),
+)
 
 
 class _Watched(Config):
     """Remembers which main sizes the file left to the configuration class."""
 
-    def __init__(self, values: Mapping[str, Any], where: str, left: dict[str, int]) -> None:
+    def __init__(self, values: Mapping[str, Any], where: str, left: dict[tuple[str, ...], str]) -> None:
         super().__init__(values, where)
-        self.left = left
+        self.left = left  # the size to its name in this family and its default, as words
 
     def integer(self, *names: str, default: int | None = None, nullable: bool = True) -> int:
         value = super().integer(*names, default=default, nullable=nullable)
-        if names[0] in MAIN and all(self.values.get(name) is None for name in names):
-            self.left.setdefault(names[0], value)
+        for size in MAIN:
+            if names[-1] in size and size not in self.left and all(self.values.get(name) is None for name in size):
+                self.left[size] = f"{names[-1]} {value}"
         return value
 
     def sub(self, name: str) -> Config | None:
         inner = super().sub(name)
+        if inner is None and name in ("text_config", "vision_config"):
+            self.left[(name,)] = f"{name} as a whole"
         return inner and _Watched(inner.values, inner.where, self.left)
 
 
-def _left_note(where: str, model_type: str, left: Mapping[str, int]) -> tuple[str, ...]:
+def _left_note(where: str, model_type: str, left: list[str]) -> tuple[str, ...]:
     """Which sizes are not the file's."""
     if not left:
         return ()
-    sizes = ", ".join(f"{name} {value}" for name, value in left.items())
+    sizes = ", ".join(left)
     verb = "comes" if len(left) == 1 else "come"
     return (
         f"{where} does not state everything: {sizes} {verb} from the defaults of the {model_type} configuration class. "
@@ -90,12 +96,16 @@ def build(config: Mapping[str, Any], implementation: str, where: str = "config.j
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        what = f"the model family {model_type[:60]!r}" if isinstance(model_type, str) else "a model without a model_type"
+        what = (
+            f"the model family {repr(model_type[:60])[:80]}"
+            if isinstance(model_type, str)
+            else "a model without a model_type"
+        )
         raise UnusableInput(
             f"{where}: {what} is not one whose shapes are known exactly. Hand over a shape manifest of the model instead: "
             f"{MANIFEST} prints the program that writes one."
         )
     module = import_module(f"{__package__}.{FAMILIES[model_type]}")
-    left: dict[str, int] = {}
+    left: dict[tuple[str, ...], str] = {}
     model: Model = module.build(_Watched(config, where, left), implementation)
-    return model._replace(notes=(*model.notes, *_left_note(where, model_type, left)))
+    return model._replace(notes=(*model.notes, *_left_note(where, model_type, list(left.values()))))

@@ -200,7 +200,7 @@ def check_counts(gpus: int | None = None, nodes: int | None = None, gpus_per_nod
             each, rest = divmod(gpus, nodes)
             near = f"{each * nodes} or {(each + 1) * nodes}" if each else str(nodes)
             raise UnusableInput(
-                f"{gpus} GPUs cannot be spread evenly over {nodes} nodes ({rest} would be left over); "
+                f"{gpus} GPU{'s' if gpus != 1 else ''} cannot be spread evenly over {nodes} nodes ({rest} would be left over); "
                 f"give {near} GPUs or another number of nodes."
             )
         if gpus_per_node is not None and gpus_per_node * nodes != gpus:

@@ -27,6 +27,8 @@ BASIC = frozenset(
         "torch.__version__",
         "torch.get_default_dtype",
         "torch.version.cuda",
+        "torch.multiprocessing",
+        "torch.multiprocessing.spawn",
     ]
 )
 # Private, so not in the index; read in torch/distributed/fsdp/api.py of 2.0.0 to 2.13.0.

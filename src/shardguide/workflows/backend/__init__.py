@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.guidance.record import Answer, Check, Guidance, Next, Question, Source
 from shardguide.guidance.serialise import plain
@@ -59,6 +60,26 @@ def _host(gathered: Gathered, resolved: Resolved) -> Host:
     )
 
 
+def _consistent(gathered: Gathered, resolved: Resolved) -> tuple[Gathered, Host]:
+    """The host; a remembered answer that contradicts what is said now is left aside, and asked for again.
+
+    Raises UnusableInput for what the user states against itself.
+    """
+    for name in ("os", "device", ""):
+        host = _host(gathered, resolved)
+        try:
+            contradictions(host)
+        except UnusableInput:
+            if not name:
+                raise
+            known = gathered.answers.get(name)
+            if known is not None and known.source == "notebook":
+                gathered = gathered._replace(answers={key: one for key, one in gathered.answers.items() if key != name})
+        else:
+            break
+    return gathered, host
+
+
 def _questions(host: Host, gathered: Gathered, resolved: Resolved) -> list[Question]:
     open_ = [*resolved.questions, *gathered.conflicts]
     if not host.device:
@@ -92,8 +113,7 @@ def backend(request: BackendRequest) -> Guidance:
     """
     gathered = _gathered(request)
     resolved = resolve(request.given.get(TORCH.name), request.site_packages, request.remembered.get(TORCH.name))
-    host = _host(gathered, resolved)
-    contradictions(host)
+    gathered, host = _consistent(gathered, resolved)
     questions = _questions(host, gathered, resolved)
     extra: dict[str, Any] = {"capabilities": checks.shown(host)}
     if not host.device:

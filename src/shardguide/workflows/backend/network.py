@@ -22,6 +22,7 @@ def network(host: Host, choice: Choice) -> Decision:
     if host.inter == "none":
         text = "nothing to set on one node"
         reasons.append("All processes are on one machine.")
+        cited.append("network.automatic" if variables else "backend.xccl")
     elif variables:
         text = f"the interface that is found; {' and '.join(variables)} only if it is the wrong one"
         reasons.append(
@@ -31,6 +32,7 @@ def network(host: Host, choice: Choice) -> Decision:
     else:
         text = "XCCL's own choice: PyTorch's documentation names no variables for it"
         reasons.append("The documented variables are those of NCCL and Gloo.")
+        cited += ["network.override", "backend.xccl"]
     alternatives = []
     if "gloo" in names and host.inter != "none":
         reasons.append(

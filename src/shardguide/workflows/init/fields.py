@@ -12,7 +12,14 @@ LAUNCHERS = ("torchrun", "slurm", "mpirun", "spawn", "hand")
 NAMES = ("nccl", "gloo", "mpi", "xccl", "ucc")
 DEVICES = ("cpu", "cuda", "xpu", "mps")
 _METHOD_WORDS = {"environment": "env", "env://": "env", "tcp://": "tcp", "file://": "file"}
-_LAUNCHER_WORDS = {"srun": "slurm", "sbatch": "slurm", "mpi": "mpirun", "mpiexec": "mpirun", "elastic": "torchrun", "manual": "hand"}
+_LAUNCHER_WORDS = {
+    "srun": "slurm",
+    "sbatch": "slurm",
+    "mpi": "mpirun",
+    "mpiexec": "mpirun",
+    "elastic": "torchrun",
+    "manual": "hand",
+}
 MOST = 1 << 20  # processes, far above any cluster
 
 
@@ -37,13 +44,17 @@ def backend_text(text: str) -> str:
     word = text.strip().lower()
     if ":" not in word:
         if word not in NAMES:
-            raise UnusableInput(f"--backend must be one of {', '.join(NAMES)}, or such as cpu:gloo,cuda:nccl, not {text.strip()[:40]!r}.")
+            raise UnusableInput(
+                f"--backend must be one of {', '.join(NAMES)}, or such as cpu:gloo,cuda:nccl, not {text.strip()[:40]!r}."
+            )
         return word
     pairs: dict[str, str] = {}
     for part in word.split(","):
         device, _, name = part.strip().partition(":")
         if device not in DEVICES or name not in NAMES:
-            raise UnusableInput(f"--backend {text.strip()[:60]!r}: each part must be a device and a backend, such as cuda:nccl.")
+            raise UnusableInput(
+                f"--backend {text.strip()[:60]!r}: each part must be a device and a backend, such as cuda:nccl."
+            )
         if device in pairs:
             raise UnusableInput(f"--backend {text.strip()[:60]!r} names {device} twice; PyTorch refuses that.")
         pairs[device] = name
@@ -84,22 +95,31 @@ def split_address(text: str) -> tuple[str, int]:
     return host, int(port) if good else -1
 
 
-def _address(text: str) -> str:
+def address(text: str) -> str:
+    """host:port of ``10.0.0.1:29500`` or ``tcp://10.0.0.1:29500``. Raises UnusableInput for anything else."""
     bare = text.strip().removeprefix("tcp://").rstrip("/")
     host, port = split_address(bare)
-    if not host or not host.isascii() or not host.strip("[]").replace(".", "").replace("-", "").replace("_", "").replace(":", "").isalnum():
+    if (
+        not host
+        or not host.isascii()
+        or not host.strip("[]").replace(".", "").replace("-", "").replace("_", "").replace(":", "").isalnum()
+    ):
         raise UnusableInput(f"--address must be host:port of rank 0, such as node0:29500, not {text.strip()[:60]!r}.")
     if port < 0:
         raise UnusableInput(f"--address {bare[:60]} needs a port from 1 to 65535: host:port.")
     if multicast(host):
-        raise UnusableInput(f"--address {bare[:60]} is a multicast address, which PyTorch no longer supports; give rank 0's own.")
+        raise UnusableInput(
+            f"--address {bare[:60]} is a multicast address, which PyTorch no longer supports; give rank 0's own."
+        )
     return bare
 
 
 def _path(text: str) -> str:
     bare = text.strip().removeprefix("file://")
     if not bare or len(bare) > 1000 or any(char in bare for char in "\x00\n\r\"'?#%"):
-        raise UnusableInput("--path must be the path of a file that does not exist yet, without quotes, '?', '#' or '%'.")
+        raise UnusableInput(
+            "--path must be the path of a file that does not exist yet, without quotes, '?', '#' or '%'."
+        )
     return bare
 
 
@@ -118,7 +138,7 @@ LAUNCHER = Field(
 WORLD_SIZE = Field("world_size", _world_size, "number of processes in all", metavar="N")
 RANK = Field("rank", _rank, "rank of one process, for the environment block of --launcher hand", metavar="R")
 ADDRESS = Field(
-    "address", _address, "host:port of rank 0, for tcp and env", "Which address and port has rank 0?",
+    "address", address, "host:port of rank 0, for tcp and env", "Which address and port has rank 0?",
     "It must belong to the machine of rank 0, be free there and reachable from all processes.", (), "HOST:PORT",
 )  # fmt: skip
 PATH = Field(

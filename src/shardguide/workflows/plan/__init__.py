@@ -36,7 +36,12 @@ def _refusal_check(s: Situation, part: dict[str, Any]) -> list[Check]:
     found = list(part["refusals"])
     if s.scalars:
         error = f"ValueError: fully_shard doesn't support scalar parameters. Change {s.scalars[0]} to a 1D tensor with numel equal to 1."
-        why = f"{len(s.scalars)} parameters have no dimension; they count as one element here."
+        count = len(s.scalars)
+        why = (
+            "1 parameter has no dimension; it counts as one element here."
+            if count == 1
+            else f"{count} parameters have no dimension; they count as one element each here."
+        )
         found.append(
             {"error": error, "when": "fully_shard", "why": why, "source": "torch.distributed.fsdp.fully_shard"}
         )
