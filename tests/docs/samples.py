@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from shardguide.guidance.serialise import to_dict, to_json
+from shardguide.workflows.backend import BackendRequest, backend
+from shardguide.workflows.init import InitRequest, init
 from shardguide.workflows.plan import PlanRequest, plan
 from shardguide.workflows.tune import TuneRequest, tune
 
@@ -66,6 +68,19 @@ REQUESTS: dict[str, Callable[[], Any]] = {
     "tune accelerate": lambda: tune(
         TuneRequest(_plan(LLAMA, current=str(READERS / "hw" / "accelerate-fsdp1-full.yaml")))
     ),
+    "backend nothing known": lambda: backend(BackendRequest({"torch": "2.13"})),
+    "backend complete": lambda: backend(
+        BackendRequest({"torch": "2.13", "device": "cuda", "inter": "infiniband", "os": "linux", "offload": "yes"})
+    ),
+    "backend between tables": lambda: backend(
+        BackendRequest({"torch": "2.8", "device": "xpu", "inter": "ethernet", "os": "linux", "needs": "all"})
+    ),
+    "init nothing known": lambda: init(InitRequest({"torch": "2.13"})),
+    "init complete": lambda: init(
+        InitRequest({"torch": "2.13", "method": "tcp", "backend": "gloo", "address": "node0:29500", "world_size": "2", "rank": "1"})
+    ),
+    "init file": lambda: init(InitRequest({"torch": "2.8", "method": "file", "backend": "nccl", "path": "/shared/run"})),
+    "init call": lambda: init(InitRequest({"torch": "2.13"}, call="init_process_group('nccl', ranks=2)")),
 }  # fmt: skip
 
 

@@ -14,6 +14,9 @@ from shardguide.guidance import record as contract
 from shardguide.guidance.dtypes import ITEMSIZE
 from shardguide.guidance.serialise import to_dict
 from shardguide.workflows import fields
+from shardguide.workflows.backend.checks import Row as NeededOperation
+from shardguide.workflows.backend.fields import FIELDS as BACKEND
+from shardguide.workflows.init.fields import FIELDS as INIT
 from shardguide.workflows.plan import PlanRequest, plan
 from shardguide.workflows.tune.table import Row
 
@@ -28,7 +31,7 @@ TUPLES: dict[str, Any] = {
     "decision": contract.Decision, "fact": contract.Fact, "verified": contract.Verified, "snippet": contract.Snippet,
     "check": contract.Check, "source": contract.Source, "next": contract.Next, "approval": contract.Approval,
     "rank_run": records.RankRun, "group": records.Group, "optimizer_support": Support, "refusal": Refusal,
-    "before_after_row": Row,
+    "before_after_row": Row, "needed_operation": NeededOperation,
 }  # fmt: skip
 # Objects whose keys are data, not fields.
 OPEN = {"answers", "formulas", "settings", "arguments"}
@@ -70,6 +73,8 @@ def test_the_records_are_as_different_as_their_names() -> None:
     assert record("plan cannot fit")["checks"][0]["result"] == "failed"
     assert record("plan refused optimizer")["accounting"]["optimizer_support"]["status"] == "refused"
     assert record("tune complete")["benefit"]
+    assert any("not read" in row["marks"] for row in record("backend between tables")["capabilities"]["rows"])
+    assert record("init call")["checks"][0]["result"] == "failed"
     results = {check["result"] for name in REQUESTS for check in record(name)["checks"]}
     assert results == {"passed", "failed", "unknown"}
 
@@ -86,7 +91,8 @@ def test_definitions_have_the_fields_of_the_record() -> None:
 
 
 def test_closed_lists_are_those_of_the_product() -> None:
-    assert set(SCHEMA["properties"]["answers"]["propertyNames"]["enum"]) == {field.name for field in fields.PLAN}
+    told = {field.name for field in (*fields.PLAN, *BACKEND, *INIT)}
+    assert set(SCHEMA["properties"]["answers"]["propertyNames"]["enum"]) == told
     assert set(SCHEMA["$defs"]["accounting"]["properties"]["param_dtype"]["enum"]) == {*ITEMSIZE, None}
     assert set(SCHEMA["$defs"]["layout"]["properties"]["strategy"]["enum"]) == records.STRATEGIES
 
@@ -144,7 +150,17 @@ def _objects(value: Any, key: str = "") -> Iterator[dict[str, Any]]:
             yield from _objects(item, key)
 
 
-@pytest.mark.parametrize("name", ["plan complete", "plan other placements", "plan stated size", "tune complete"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plan complete",
+        "plan other placements",
+        "plan stated size",
+        "tune complete",
+        "backend complete",
+        "init complete",
+    ],
+)
 def test_a_field_too_many_is_an_error_everywhere(name: str) -> None:
     whole = record(name)
     found = list(_objects(whole))
@@ -156,7 +172,7 @@ def test_a_field_too_many_is_an_error_everywhere(name: str) -> None:
     assert errors(whole) == []
 
 
-@pytest.mark.parametrize("name", ["plan complete", "tune complete"])
+@pytest.mark.parametrize("name", ["plan complete", "tune complete", "backend complete", "init complete"])
 def test_a_missing_field_is_an_error_everywhere(name: str) -> None:
     whole = record(name)
     optional = {"optimizer_support", "per_rank_shard0", "lower_bounds", "refusals"}

@@ -397,6 +397,13 @@ def test_2_11_to_2_15():
     assert "TORCH_DIST_NAN_CHECK" in {row["name"] for row in record["environment"]}
 
 
+def test_what_was_run_on_one_release_only_is_no_change_of_behaviour():
+    """The claim about Adafactor was run on 2.13.0 and nowhere else, as its file says."""
+    record = changes("2.12", "2.13")
+    assert "optim.adafactor_fsdp2" not in {row["id"] for row in record["behaviour"]}
+    assert "optim.adafactor_fsdp2" in {row["id"] for row in record["statements"]}
+
+
 def test_multi_gpu_functions_between_2_1_and_2_2():
     assert ("removed", "torch.distributed.all_reduce_multigpu") in api_changes("2.1", "2.2")
 

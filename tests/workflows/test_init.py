@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import json
 import multiprocessing
 import os
 import re
@@ -404,6 +405,8 @@ CALLS: list[tuple[str, str, str, str, str | None]] = [
     ('init_process_group("gloo", rank=1, world_size=4)', "2.13", "passed", "each needs its own", None),
     ('init_process_group("gloo", device_id=torch.device("cpu"), rank=0, world_size=1, init_method="tcp://127.0.0.1:PORT")', "2.13", "failed", "leave it out", "ValueError"),
     ('init_process_group("nccl", device_id=torch.device("cuda"))', "2.13", "failed", "no index", "ValueError"),
+    ('init_process_group("gloo", device_id=torch.device("cpu"), rank=0, world_size=1)', "2.15", "failed", "no index", None),
+    ('init_process_group("gloo", device_id=torch.device("cpu:0"), rank=0, world_size=1)', "2.15", "passed", "argument", None),
     ('init_process_group("nccl", device_id=0)', "2.6", "failed", "came with 2.8", None),
     ('init_process_group("nccl", device_id=torch.device("cuda", n))', "2.2", "failed", "it is in 2.3-2.15", None),
     ('init_process_group("nccl", device_id=torch.device("cuda", n))', "2.3", "passed", "MASTER_ADDR", None),
@@ -413,7 +416,7 @@ CALLS: list[tuple[str, str, str, str, str | None]] = [
     ('init_process_group("gloo", init_method="tcp://[ff15::1]:23456", rank=r, world_size=4)', "2.13", "failed", "multicast", None),
     ('init_process_group("gloo", init_method=f"tcp://{host}:1", rank=r, world_size=4)', "2.13", "unknown", "Not read", None),
     ('init_process_group(**options)', "2.13", "unknown", "Not read", None),
-    ('init_process_group("mine")', "2.13", "unknown", "plug-in", None),
+    ('init_process_group("mine")', "2.13", "unknown", "none that Shardguide knows", None),
     ('init_process_group("mpi", rank=0, world_size=2)', "2.13", "passed", "MPI ignores rank and world_size", None),
     ('init_process_group()', "2.13", "passed", "RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT must be in the environment", "ValueError"),
     ('if ready:\n    pg = dist.init_process_group("nccl",\n        rank=args.rank, world_size=args.world)', "2.13", "passed", "MASTER_ADDR", None),
@@ -539,6 +542,7 @@ def test_a_remembered_system_gives_way() -> None:
         (r"d:\tmp\some_file", "file:///d:/tmp/some_file"),
         ("d:/tmp/some_file", "file:///d:/tmp/some_file"),
         (r"\\machine\share\some_file", "file://////machine/share/some_file"),
+        ("file://////machine/share/some_file", "file://////machine/share/some_file"),
     ],
 )
 def test_windows_urls_are_those_of_the_page(path: str, url: str) -> None:
@@ -577,3 +581,81 @@ def test_conditions_of_the_method(method: str, words: list[str]) -> None:
     assert [word for word in words if word not in said] == []
     end = " ".join(part(record, "decisions", "shutdown")["because"])
     assert "Every process" in end and "order" in end
+
+
+def test_the_installed_build_has_the_backend(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    results = {}
+    for line in ("", "cuda = '12.6'", "hip = '6.4'", "xpu = '2025'"):
+        (tmp_path / "torch" / "version.py").write_text(f"__version__ = '2.13.0'\n{line}\n")
+        for backend in ("nccl", "xccl", "gloo"):
+            record = to_dict(init(InitRequest({"method": "env", "backend": backend}, {}, str(tmp_path))))
+            results[line[:3], backend] = [one["result"] for one in record["checks"] if one["id"] == "build"]
+    assert [results[built, "nccl"] for built in ("", "cud", "hip", "xpu")] == [
+        ["failed"],
+        ["passed"],
+        ["passed"],
+        ["failed"],
+    ]
+    assert [results[built, "xccl"] for built in ("", "cud", "xpu")] == [["failed"], ["failed"], ["unknown"]]
+    assert results["", "gloo"] == []
+
+
+HOSTILE = [
+    'init_process_group("gloo", init_method="file:///x\\"; import os #", rank=0, world_size=1)',
+    "init_process_group('gloo', init_method='tcp://a\\n:1?rank=\u00b2&world_size=x', timeout=None)",
+    "init_process_group(b'gloo', b'tcp://x:1', rank=True, world_size=1.5, device_id='cuda:0', store=print)",
+    "init_process_group(*a, **b, rank=-7)",
+    "init_process_group('gloo', init_method=f'{x}', rank=" + "9" * 4000 + ")",
+    "init_process_group(" + "(" * 300 + ")" * 300 + ")",
+    "x = lambda: dist . init_process_group ( 'nccl' )",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_calls_are_only_read(text: str) -> None:
+    try:
+        record = ask(text, os="windows" if "gloo" in text else "linux")
+    except UnusableInput as refused:
+        assert "\n" not in str(refused)
+        return
+    assert part(record, "checks", "call")["result"] in ("passed", "failed", "unknown")
+    for snippet in record["snippets"]:
+        assert "import os #" not in snippet["code"]
+        if snippet["language"] == "python":
+            compile(snippet["code"], "snippet", "exec")
+
+
+def _command(*arguments: str, text: str = "", folder: Path) -> tuple[int, Any]:
+    command = [
+        sys.executable,
+        "-m",
+        "shardguide",
+        *arguments,
+        "--json",
+        "--notebook",
+        str(folder / "n.db"),
+        "--torch",
+        "2.13",
+    ]
+    done = subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
+
+
+def test_the_command(tmp_path: Path) -> None:
+    status, record = _command("init", folder=tmp_path)
+    assert status == 3 and [one["id"] for one in record["questions"]] == ["method", "backend"]
+    status, record = _command("init", "--call", "-", text='init_process_group("gloo")', folder=tmp_path)
+    assert status == 0 and part(record, "checks", "call")["result"] == "passed"
+    status, said = _command("init", "--call", "import os", folder=tmp_path)
+    assert status == 2 and said.count("\n") == 1
+    status, record = _command("backend", "--device", "cuda", "--os", "linux", folder=tmp_path)
+    assert status == 3 and [one["id"] for one in record["questions"]] == ["inter"]
+    status, record = _command("backend", "--interconnect", "ethernet", folder=tmp_path)  # device and os are remembered
+    assert status == 0 and record["answers"]["os"] == {"value": "linux", "from": "notebook"}
+    status, record = _command("backend", "--device", "mps", "--os", "macos", "--interconnect", "none", folder=tmp_path)
+    assert status == 0
+    status, record = _command("plan", "7b", "--gpus", "8", folder=tmp_path)  # plan knows no mps, and is not told of one
+    assert status == 3 and "device" not in record["answers"]
+    status, snippet = _command("init", "--method", "env", "--backend", "gloo", "--show", "init", folder=tmp_path)
+    assert status == 0 and snippet["id"] == "init"

@@ -82,8 +82,9 @@ class Snippet(NamedTuple):
     verified: Verified
 
 
-# Checks of what runs now (tune): what fails there is a finding about the present, no reason against the answer.
-OF_THE_PRESENT = frozenset({"current"})
+# Checks of what is there now (tune's settings, a pasted call, the installed build): what fails there is a finding about the present,
+# no reason against the answer.
+OF_THE_PRESENT = frozenset({"current", "call", "build"})
 
 
 class Check(NamedTuple):

@@ -43,7 +43,7 @@ AREAS: tuple[tuple[str, tuple[str, ...], bool], ...] = (
 )
 ORDER = ("moved", "added", "removed", "changed", "deprecated", "warns", "undeprecated", "annotations")
 # Words by which a claim says itself that its subject changed with a release.
-_BOUNDS = r"(?:[Ff]rom|[Ss]ince|[Uu]p to|[Uu]ntil|[Bb]efore|[Ii]n) (2\.\d+)"
+_BOUNDS = r"(?:[Ff]rom|[Ss]ince|[Uu]p to|[Uu]ntil|[Bb]efore) (2\.\d+)"
 
 
 class Change(NamedTuple):
@@ -57,8 +57,8 @@ class Change(NamedTuple):
 def changes(first: str, second: str) -> dict[str, Any]:
     """The difference from one release to another: API by areas, launch, behaviour.
 
-    ``behaviour`` holds claims that are known to hold for one of the two only; ``statements`` those whose words stand in one
-    only, which may be new words for old behaviour.
+    ``behaviour`` holds claims that are known to hold for one of the two only; ``statements`` those that are known for one
+    only: their words stand in one, which may be new words for old behaviour, or it was run on one.
 
     Raises:
         UnusableInput: no releases, or twice the same.
@@ -173,8 +173,14 @@ def _claims(before: str, after: str) -> tuple[list[dict[str, Any]], list[dict[st
             continue
         row = {"id": name, "text": entry["text"], "holds_in": before if holds[0] else after, "releases": where}
         named = any(inside[0] <= _order(release) <= inside[1] for release in said.findall(entry["text"]))
-        (behaviour if "limits" in entry or named else statements).append(row)
+        (behaviour if named or _open_ended(entry.get("limits", "")) else statements).append(row)
     return behaviour, statements
+
+
+def _open_ended(limits: str) -> bool:
+    """Whether limits say from when on, or up to when; with both ends they say where it was looked at."""
+    first, _, last = limits.partition("-")
+    return bool(limits) and (first == releases.OLDEST or (last or first) == releases.NEWEST)
 
 
 def _order(release: str) -> tuple[int, int]:

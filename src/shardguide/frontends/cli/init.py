@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 
 from shardguide.guidance.hints import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ def configure(parser: ArgumentParser) -> None:
         "--call",
         default="",
         metavar="CODE",
-        help="an init_process_group(...) call of yours, to be checked; it is only read",
+        help="an init_process_group(...) call of yours, to be checked (- reads standard input)",
     )
     add_common(parser)
 
@@ -48,13 +49,14 @@ def call(arguments: Namespace) -> int:
     """Write the call, check the user's, ask what is missing, show."""
     from shardguide.frontends import conduct
     from shardguide.workflows.init import InitRequest, init
-    from shardguide.workflows.init.fields import FIELDS
+    from shardguide.workflows.init.fields import FIELDS, MOST_OF_A_CALL
 
     stated = given(arguments, FIELDS)
+    pasted = sys.stdin.read(MOST_OF_A_CALL + 1) if arguments.call == "-" else arguments.call
     with desk.notebook(arguments) as notebook:
 
         def make(remembered: dict[str, Any]) -> Guidance:
-            return init(InitRequest(stated, remembered, arguments.site_packages, arguments.call))
+            return init(InitRequest(stated, remembered, arguments.site_packages, pasted))
 
         record = ask_and_answer(arguments, stated, lambda: conduct.conduct(make, notebook), FIELDS)
         return show(record, arguments)

@@ -140,17 +140,13 @@ def changes_page(record: dict[str, Any], verbose: bool = False) -> list[Block]:
     rows = [f"{row['name']}: {'; '.join(row['details'])}" for row in record["environment"]]
     out += _section("Environment variables read in Python", rows, verbose)
     if verbose:
-        rows = [_bound(row, record) for row in record["statements"]]
-        out += _section("Statements whose words stand in one of the two only; the behaviour may be older", rows, True)
+        rows = [f"known for {row['releases']}: {row['text']}" for row in record["statements"]]
+        out += _section("Statements known for one of the two only; the behaviour may be the same in both", rows, True)
         return out
     others = [f"{area['title']} ({len(area['changes'])})" for area in record["areas"] if not area["main"]]
     rest = [f"elsewhere: {', '.join(others)}"] if others else []
     rest += [f"{hidden} with changed annotations only"] if hidden else []
-    rest += (
-        [f"{len(record['statements'])} statements whose words stand in one of the two only"]
-        if record["statements"]
-        else []
-    )
+    rest += [f"{len(record['statements'])} statements known for one of the two only"] if record["statements"] else []
     if rest:
         out += [Heading("With --verbose"), Items(tuple(rest))]
     return out

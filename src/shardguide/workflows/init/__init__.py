@@ -9,7 +9,7 @@ from shardguide.guidance.record import Check, Guidance, Next, Question, Snippet
 from ..fields import TORCH
 from ..finish import finish
 from ..gather import Gathered, ask, gather
-from ..release import resolve
+from ..release import Resolved, resolve
 from . import call, decisions, text
 from .case import Case, contradictions
 from .fields import ADDRESS, BACKEND, FIELDS, METHOD, PATH
@@ -123,6 +123,31 @@ def _combination(case: Case) -> Check:
     return Check("combination", "passed", f"{case.backend}{where}, {how}: nothing documented speaks against it.")
 
 
+def _build(case: Case, resolved: Resolved) -> list[Check]:
+    """Check ``build``: whether the PyTorch at hand has the backend; none where nothing is at hand, or every build has it."""
+    kind = resolved.build.partition(" ")[0]
+    wanted = {"nccl": ("cuda", "rocm"), "xccl": ("xpu",)}.get(case.main)
+    if wanted is None or kind in ("", "unknown"):
+        return []
+    where = f"PyTorch {resolved.release.version} at {resolved.release.path} is a {resolved.build} build"
+    if kind not in wanted:
+        name = case.main.upper()
+        return [
+            Check(
+                "build",
+                "failed",
+                f"{where}, which has no {name}: the call raises RuntimeError there. Train with a build that has it.",
+            )
+        ]
+    if case.main == "xccl":
+        return [
+            Check(
+                "build", "unknown", f"{where}; whether it has XCCL is for torch.distributed.is_xccl_available() to say."
+            )
+        ]
+    return [Check("build", "passed", f"{where}.")]
+
+
 def _notes(case: Case, gathered: Gathered) -> list[str]:
     notes = []
     if case.method and not case.named:
@@ -166,7 +191,7 @@ def init(request: InitRequest) -> Guidance:
         return finish("init", resolved, gathered, questions, [], made, [], approve=APPROVE, inputs=inputs, beside={}, extra={},
                       notes=_notes(case, gathered), next_=())  # fmt: skip
     snippet = text.python(case)
-    made += [_signature(case, snippet), _combination(case)]
+    made += [_signature(case, snippet), _combination(case), *_build(case, resolved)]
     decided = [
         decisions.method(case),
         decisions.ranks(case),

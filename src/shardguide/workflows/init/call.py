@@ -9,11 +9,10 @@ from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.knowledge import api, releases
 
-from .fields import address, backend_text, multicast, split_address
+from .fields import MOST_OF_A_CALL, address, backend_text, multicast, path_text, split_address
 
 FUNCTION = "torch.distributed.init_process_group"
 UNREAD = object()  # an expression whose value is not in the text
-_LIMIT = 20_000  # characters; a call has some hundred
 
 
 class Found(NamedTuple):
@@ -33,7 +32,7 @@ def find(text: str, where: str = "--call") -> ast.Call:
 
     Raises UnusableInput for what is no Python and for no call, or several.
     """
-    if len(text) > _LIMIT:
+    if len(text) > MOST_OF_A_CALL:
         raise UnusableInput(f"{where} takes one init_process_group(...) call, not a whole program.")
     import textwrap
 
@@ -126,7 +125,7 @@ def _backend(call: _Call, said: str) -> str:
         name = backend_text(str(value))
     except UnusableInput:
         call.unread.append(
-            f"backend {str(value)[:40]!r} is not one of PyTorch's own; a plug-in must have registered it"
+            f"backend {str(value)[:40]!r} is none that Shardguide knows; a plug-in may have registered it"
         )
         return ""
     if said and name != said:
@@ -141,7 +140,7 @@ def _method(call: _Call, said: str, system: str, launcher: str) -> tuple[str, di
             call.wrong.append("store and init_method exclude each other (init.store_or_method)")
         return "store", {}
     value = call.values.get("init_method")
-    if value is UNREAD:
+    if value is UNREAD or isinstance(value, bytes):
         node = call.nodes["init_method"]
         start = (
             node.values[0].value
@@ -194,8 +193,12 @@ def _file(call: _Call, rest: str, system: str) -> None:
     elif system != "windows" and host:
         what = f"only {slash}{rest.partition('/')[2]} of it counts" if slash else "it has no path at all"
         call.wrong.append(f"file://{rest[:60]} lacks the third slash: {what[:80]} (init.file.url)")
-    elif rest:
-        call.path = rest if system == "windows" or not host else ""
+    else:
+        call.path = rest
+    try:
+        call.path = path_text(call.path) if call.path else ""
+    except UnusableInput:
+        call.path = ""  # not a path to write into code; what PyTorch does with it is the user's to see
     call.advice.append("the file must not exist yet, or be empty, at every initialisation (init.file.fresh)")
 
 
@@ -220,7 +223,8 @@ def _ranks(call: _Call, kind: str, query: dict[str, str], backend: str) -> None:
     numbers = {name: call.values.get(name) for name in names}
     for name in names:
         if name in query:
-            numbers[name] = int(query[name]) if query[name].isdigit() and len(query[name]) < 10 else UNREAD
+            digits = query[name]
+            numbers[name] = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else UNREAD
     rank, world = numbers["rank"], numbers["world_size"]
     if isinstance(world, int) and world != -1 and world < 1:
         call.wrong.append(f"world_size {world} is no number of processes")
@@ -258,8 +262,8 @@ def _device_id(call: _Call, node: ast.expr, value: Any) -> None:
     elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "device":
         first = _value(node.args[0]) if node.args else UNREAD
         alone = len(node.args) == 1 and not node.keywords and isinstance(first, str) and ":" not in first
-        if isinstance(first, str) and first.partition(":")[0] == "cpu":
-            call.wrong.append("device_id is for an accelerator: on the CPU leave it out")
+        if isinstance(first, str) and first.partition(":")[0] == "cpu" and at < (2, 15):
+            call.wrong.append("device_id is for an accelerator: on the CPU leave it out (init.device_id.cpu)")
         elif alone:
             call.wrong.append(
                 f'torch.device("{str(first)[:20]}") has no index, which device_id needs (init.device_id.index)'

@@ -75,7 +75,7 @@ def url_of_file(path: str, system: str) -> str:
     if system == "windows":
         slashes = path.replace("\\", "/")
         if slashes.startswith("//"):  # \\machine\share\file
-            return f"file:////{slashes}"
+            return f"file://////{slashes.lstrip('/')}"
         drive = slashes.lstrip("/")
         if len(drive) > 2 and drive[0].isalpha() and drive[1:3] == ":/":
             return f"file:///{drive}"

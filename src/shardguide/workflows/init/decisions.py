@@ -113,9 +113,19 @@ def ranks(case: Case) -> Decision:
 
 def device(case: Case) -> Decision:
     """The device of each process."""
+    if case.main in ("mpi", "ucc"):
+        name = case.main.upper()
+        reasons = [
+            f"{name} is registered for CPU and CUDA tensors; this code is for the CPU. With CUDA each process sets its own GPU first."
+        ]
+        return Decision(
+            "device", "none: CPU tensors", tuple(reasons), (), (f"backend.{case.main}_devices", "launch.local_rank")
+        )
     if not case.device:
-        reasons = ["CPU tensors need no device of their own; device_id is for accelerators, and refused for the CPU."]
-        return Decision("device", "none: CPU tensors", tuple(reasons), (), ("init.device_id", "launch.local_rank"))
+        refused = ", and refused for the CPU" if (2, 3) <= case.minor < (2, 15) else ""
+        reasons = [f"CPU tensors need no device of their own; device_id is for accelerators{refused}."]
+        cited = ["init.device_id", "init.device_id.cpu", "init.device_id.cpu_2_15", "launch.local_rank"]
+        return Decision("device", "none: CPU tensors", tuple(reasons), (), tuple(cited))
     index = "rank" if case.launcher == "spawn" else "LOCAL_RANK"
     reasons = [f"One process a device: torch.{case.device}.set_device with {index}, before the group is made."]
     cited = ["launch.local_rank"]

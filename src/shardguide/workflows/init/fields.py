@@ -20,6 +20,7 @@ _LAUNCHER_WORDS = {
     "elastic": "torchrun",
     "manual": "hand",
 }
+MOST_OF_A_CALL = 20_000  # characters; a call has some hundred
 MOST = 1 << 20  # processes, far above any cluster
 
 
@@ -114,9 +115,10 @@ def address(text: str) -> str:
     return bare
 
 
-def _path(text: str) -> str:
+def path_text(text: str) -> str:
+    """The path of ``/shared/x`` or ``file:///shared/x``. Raises UnusableInput for one that a URL or a string would not carry."""
     bare = text.strip().removeprefix("file://")
-    if not bare or len(bare) > 1000 or any(char in bare for char in "\x00\n\r\"'?#%"):
+    if not bare or len(bare) > 1000 or any(char in bare for char in "\x00\n\r\"'?#%{}$`"):
         raise UnusableInput(
             "--path must be the path of a file that does not exist yet, without quotes, '?', '#' or '%'."
         )
@@ -142,7 +144,7 @@ ADDRESS = Field(
     "It must belong to the machine of rank 0, be free there and reachable from all processes.", (), "HOST:PORT",
 )  # fmt: skip
 PATH = Field(
-    "path", _path, "file for --method file: it must not exist yet, in a folder that does", "Which file do the processes share?",
+    "path", path_text, "file for --method file: it must not exist yet, in a folder that does", "Which file do the processes share?",
     "It must not exist yet, in an existing folder, on a file system that all machines share.", (), "FILE",
 )  # fmt: skip
 
