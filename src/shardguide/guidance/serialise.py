@@ -13,15 +13,22 @@ from .sha import sha256
 ID_LENGTH = 16
 
 
+_LEAVES = frozenset(
+    {str, int, bool, float, type(None)}
+)  # most of a record: they need no look at what else they might be
+
+
 def plain(value: Any) -> Any:
     """Named tuples to dicts, tuples to lists, recursively; everything else as it is."""
+    if type(value) in _LEAVES:
+        return value
     if isinstance(value, tuple):
         fields = getattr(value, "_fields", None)
         if fields is None:
             return [plain(item) for item in value]
         if isinstance(value, Answer):
             return {"value": plain(value.value), "from": value.source}
-        return {name: plain(item) for name, item in zip(fields, value, strict=True)}
+        return {name: item if type(item) in _LEAVES else plain(item) for name, item in zip(fields, value, strict=True)}
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, dict):

@@ -100,9 +100,13 @@ def known_bytes(run: RankRun) -> tuple[int, bool]:
 
 def survey(s: Situation, layout: Layout) -> Survey:
     """The model's parameters by kind, sorted once: without placements only the group sizes differ between layouts."""
+    once: Survey | None
     if layout.placements:
-        return take(request(s, layout))
-    once: Survey | None = s.memo.get("survey")
+        once = s.memo.get(("survey", layout))
+        if once is None:
+            once = s.memo["survey", layout] = take(request(s, layout))
+        return once
+    once = s.memo.get("survey")
     if once is None:
         once = s.memo["survey"] = take(request(s, layout))
     if layout.strategy == "none":

@@ -21,20 +21,23 @@ def _pairs(block: Pairs) -> Grid:
     grid.add_column(no_wrap=True, style="bold")
     grid.add_column()
     for label, text, mark in block.rows:
-        grid.add_row(Styled(MARKS[mark], _STYLES[mark]), Styled(label), Styled(one_line(text, 4000)))
+        grid.add_row(Styled(MARKS[mark], _STYLES[mark]), Styled(f"{label}  "), Styled(one_line(text, 4000)))
     return grid
 
 
 def _indented() -> Grid:
-    """A borderless grid whose first column is the indentation, or what stands in it."""
-    grid = Grid(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False, collapse_padding=True)
-    grid.add_column(no_wrap=True, width=1)
+    """A borderless grid whose first column is the indentation, or what stands in it.
+
+    No grid here has padding, for rich would wrap every cell in an object for it: a tenth of a page's time.
+    """
+    grid = Grid(box=None, padding=0, show_header=False, pad_edge=False)
+    grid.add_column(no_wrap=True, width=3)
     return grid
 
 
 def _items(block: Items) -> Grid:
-    grid = Grid(box=None, padding=(0, 1, 0, 0), show_header=False, pad_edge=False)
-    grid.add_column(no_wrap=True, width=3)
+    grid = Grid(box=None, padding=0, show_header=False, pad_edge=False)
+    grid.add_column(no_wrap=True, width=4)
     grid.add_column()
     for item in block.rows:
         grid.add_row(Styled("  -"), Styled(one_line(item, 4000)))
@@ -56,6 +59,7 @@ def show(blocks: Iterable[Block], stream: TextIO) -> None:
     console = Console(file=stream, highlight=False, emoji=False, markup=False, soft_wrap=False)
     if console.width < 20:  # COLUMNS=0, or a window too narrow for a label and a word: rich would print nothing
         console.width = 80
+    console.size = console.size  # else rich asks the terminal again for every line
     for block in blocks:
         if isinstance(block, Title):
             console.print(Styled(one_line(block.text, 2000), "bold"))
