@@ -99,6 +99,17 @@ def test_answers_take_an_options_spelling(shardguide: Shardguide) -> None:
     assert shardguide("answers", "set", "param dtype", "bf16").status == 2
 
 
+def test_every_answer_that_is_remembered_can_be_set(shardguide: Shardguide) -> None:
+    from shardguide.frontends.conduct import REMEMBERED
+
+    for name in sorted(REMEMBERED):
+        # Whether the value is any good is the field's own affair.
+        assert "there is no answer" not in shardguide("answers", "set", name, "nonsense").err, name
+    assert shardguide("answers", "set", "ipoib", "maybe").status == 2
+    assert shardguide("answers", "set", "os", "Windows").status == 0
+    assert shardguide("answers", "show", "os", "--json").json["answers"][0]["value"] == "windows"
+
+
 def test_the_command_for_an_unknown_family_prints_the_program(shardguide: Shardguide) -> None:
     (shardguide.folder / "config.json").write_text('{"model_type": "mamba"}')
     ran = shardguide("plan", "config.json", "--gpus", "8")

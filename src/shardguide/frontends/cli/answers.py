@@ -56,8 +56,9 @@ def field_name(text: str) -> str:
 def checked(name: str, value: str) -> str:
     """The value, refused now rather than at the next plan if the field of that name would refuse it."""
     from shardguide.workflows import fields
+    from shardguide.workflows.backend.fields import IPOIB, SYSTEM
 
-    known = {field.name: field for field in fields.PLAN}
+    known = {field.name: field for field in (*fields.PLAN, SYSTEM, IPOIB)}
     if name not in known:
         raise UnusableInput(f"there is no answer {name[:40]!r}; there are {', '.join(known)}.")
     return str(known[name].parse(value))
