@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,8 @@ BLOCK = re.compile(r"(?s)(--torch 2\.13\n)(.*?)(```\n)")
 def output() -> str:
     """What the demo's command prints, without a PyTorch at hand (so that no path of this machine is in it)."""
     with tempfile.TemporaryDirectory() as folder:
-        # -S -E: no site-packages, hence no PyTorch; the shipped index answers.
+        # -S -E: no site-packages, and no ./.venv in this folder; hence no PyTorch, and the shipped index answers.
+        shutil.copytree(ROOT / "examples", Path(folder) / "examples")
         program = "import sys; sys.path[:0] = [sys.argv.pop(1)]; from shardguide.frontends.cli.main import run; run()"
         arguments = [
             "plan", "examples/llama-3.1-8b", "--gpus", "16", "--nodes", "2", "--gpu", "H100 SXM 80GB", "--intra", "nvlink",
@@ -28,7 +30,7 @@ def output() -> str:
         ]  # fmt: skip
         environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "COLUMNS": "100"}
         command = [sys.executable, "-S", "-E", "-c", program, str(ROOT / "src"), *arguments]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
     return done.stdout
 
 
