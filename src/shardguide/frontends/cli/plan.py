@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 
-from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import TYPE_CHECKING, Any
 from shardguide.workflows.request import ON_REQUEST
 
 from . import asking, desk, output
-from .parser import add_common, wants_json
+from .parser import add_common
 from .situation import add_situation, ask_and_answer, given, request
+from .stated import snippet
 
 if TYPE_CHECKING:
     from shardguide.guidance.record import Guidance
@@ -57,25 +56,10 @@ def call(arguments: Namespace) -> int:
 
         record = ask_and_answer(arguments, stated, lambda: conduct.conduct(make, notebook))
         if arguments.show:
-            return _show_one(record, arguments)
+            return snippet(record, arguments, "plan")
         status = output.show(record, arguments)
         if arguments.write:
             from .writing import write_plan
 
             write_plan(record, arguments.write, may_ask=asking.may_ask(arguments))
         return status
-
-
-def _show_one(record: dict[str, Any], arguments: Namespace) -> int:
-    """Only a snippet's text, to be redirected into a file."""
-    found = [snippet for snippet in record["snippets"] if snippet["id"] == arguments.show]
-    if not found:
-        have = ", ".join(snippet["id"] for snippet in record["snippets"]) or "none yet"
-        raise UnusableInput(f"there is no snippet {arguments.show!r} in this plan; it has {have}.")
-    if wants_json(arguments):
-        from shardguide.guidance.serialise import to_json
-
-        sys.stdout.write(to_json(found[0]))
-    else:
-        sys.stdout.write(found[0]["code"])
-    return output.STATUS.get(record["status"], 0)

@@ -30,16 +30,19 @@ def given(arguments: Namespace, fields: tuple[Field, ...]) -> dict[str, Any]:
 
 
 def show(record: dict[str, Any], arguments: Namespace) -> int:
-    """Print the record, or with ``--show ID`` one snippet alone; returns the exit status.
+    """Print the record, or with ``--show ID`` one snippet alone; returns the exit status."""
+    return snippet(record, arguments, "answer") if arguments.show else output.show(record, arguments)
 
-    Raises UnusableInput where the record has no such snippet.
+
+def snippet(record: dict[str, Any], arguments: Namespace, kind: str) -> int:
+    """Print the text of the snippet that ``--show`` names, to be redirected into a file; returns the exit status.
+
+    ``kind`` is what the record is called ("plan"). Raises UnusableInput where it has no such snippet.
     """
-    if not arguments.show:
-        return output.show(record, arguments)
-    found = [snippet for snippet in record["snippets"] if snippet["id"] == arguments.show]
+    found = [one for one in record["snippets"] if one["id"] == arguments.show]
     if not found:
-        have = ", ".join(snippet["id"] for snippet in record["snippets"]) or "none yet"
-        raise UnusableInput(f"there is no snippet {arguments.show!r} in this answer; it has {have}.")
+        have = ", ".join(one["id"] for one in record["snippets"]) or "none yet"
+        raise UnusableInput(f"there is no snippet {arguments.show!r} in this {kind}; it has {have}.")
     if wants_json(arguments):
         from shardguide.guidance.serialise import to_json
 

@@ -16,7 +16,8 @@ _DEVICE_WORDS = {"nvidia": "cuda", "amd": "rocm", "hip": "rocm", "intel": "xpu",
 _SYSTEM_WORDS = {"darwin": "macos", "mac": "macos", "osx": "macos", "win32": "windows", "win": "windows"}
 
 
-def _one_of(name: str, text: str, allowed: tuple[str, ...], words: dict[str, str]) -> str:
+def one_of(name: str, text: str, allowed: tuple[str, ...], words: dict[str, str]) -> str:
+    """One of the allowed words, or what ``words`` takes for one. Raises UnusableInput for anything else."""
     word = text.strip().lower()
     word = words.get(word, word)
     if word not in allowed:
@@ -25,15 +26,15 @@ def _one_of(name: str, text: str, allowed: tuple[str, ...], words: dict[str, str
 
 
 def _device(text: str) -> str:
-    return _one_of("device", text, DEVICES, _DEVICE_WORDS)
+    return one_of("device", text, DEVICES, _DEVICE_WORDS)
 
 
 def _system(text: str) -> str:
-    return _one_of("os", text, SYSTEMS, _SYSTEM_WORDS)
+    return one_of("os", text, SYSTEMS, _SYSTEM_WORDS)
 
 
 def _yes_or_no(name: str, text: str) -> str:
-    return _one_of(name, text, ("yes", "no"), {"true": "yes", "on": "yes", "false": "no", "off": "no"})
+    return one_of(name, text, ("yes", "no"), {"true": "yes", "on": "yes", "false": "no", "off": "no"})
 
 
 def _ipoib(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardguide.guidance.errors import UnusableInput
 
-from ..backend.fields import SYSTEM
+from ..backend.fields import SYSTEM, one_of
 from ..fields import Field
 
 METHODS = ("env", "tcp", "file")
@@ -24,20 +24,12 @@ MOST_OF_A_CALL = 20_000  # characters; a call has some hundred
 MOST = 1 << 20  # processes, far above any cluster
 
 
-def _word(name: str, text: str, allowed: tuple[str, ...], words: dict[str, str]) -> str:
-    word = text.strip().lower()
-    word = words.get(word, word)
-    if word not in allowed:
-        raise UnusableInput(f"--{name} must be one of {', '.join(allowed)}, not {text.strip()[:40]!r}.")
-    return word
-
-
 def _method(text: str) -> str:
-    return _word("method", text, METHODS, _METHOD_WORDS)
+    return one_of("method", text, METHODS, _METHOD_WORDS)
 
 
 def _launcher(text: str) -> str:
-    return _word("launcher", text, LAUNCHERS, _LAUNCHER_WORDS)
+    return one_of("launcher", text, LAUNCHERS, _LAUNCHER_WORDS)
 
 
 def backend_text(text: str) -> str:
