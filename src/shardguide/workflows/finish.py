@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from shardguide.guidance.hints import Any
 from shardguide.guidance.record import (
     Answer,
@@ -27,6 +29,23 @@ def answers_of(gathered: Gathered, resolved: Resolved) -> dict[str, Answer]:
     if resolved.release.version:
         answers["torch"] = Answer(resolved.release.version, resolved.release.known_from)
     return dict(sorted(answers.items()))
+
+
+def closing(
+    workflow: str,
+    identity: str,
+    approve: str,
+    waiting: bool,
+    decided: bool,
+    checks: Iterable[Check],
+    next_: tuple[Next, ...],
+) -> tuple[tuple[Next, ...], Approval]:
+    """What leads on, and what is put to the user: nothing while a question is open, and nothing that a check refuses."""
+    if waiting or not decided:
+        return (Next(workflow, {}, f"answer the questions and call {workflow} again"),), Approval("draft", "")
+    if any(check.refuses for check in checks):
+        return next_, Approval("draft", "")
+    return (*next_, Next("approve", {"id": identity}, "confirm it for use")), Approval("draft", approve)
 
 
 def finish(
@@ -68,11 +87,7 @@ def finish(
     not_done = [] if made else ["decisions: too little is known"]
     not_done += [f"{question.id}: not answered" for question in questions]
     waiting = bool(questions)
-    refused = any(check.refuses for check in checks)
-    if waiting or not made:
-        next_ = (Next(workflow, {}, f"answer the questions and call {workflow} again"),)
-    elif not refused:
-        next_ = (*next_, Next("approve", {"id": identity}, "confirm it for use"))
+    next_, approval = closing(workflow, identity, approve, waiting, bool(made), checks, next_)
     return Guidance(
         workflow=workflow,
         id=identity,
@@ -87,6 +102,6 @@ def finish(
         next=next_,
         done=tuple(done),
         not_done=(*not_done, *cited.not_confirmed),
-        approval=Approval("draft", approve if made and not waiting and not refused else ""),
+        approval=approval,
         extra={**extra, "notes": notes},
     )

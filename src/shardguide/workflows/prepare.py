@@ -7,7 +7,6 @@ from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.guidance.model import Model
 from shardguide.guidance.record import (
     Answer,
-    Approval,
     Check,
     Decision,
     Fact,
@@ -24,6 +23,7 @@ from shardguide.knowledge.hardware.memory import parse_memory
 
 from . import choices, fields, hardware, hardware_answers
 from .evidence import Handed, read_files
+from .finish import closing
 from .gather import Gathered, ask, counts, gather, partly
 from .model import for_release, load, with_one_dimension
 from .release import Resolved, resolve
@@ -317,12 +317,7 @@ def finish(
         if have
     )
     waiting = bool(prepared.questions)
-    # What a check refuses is not put to the user for production.
-    refused = any(check.refuses for check in checks or ())
-    if waiting or not decisions:
-        next_ = (Next(workflow, {}, f"answer the questions and call {workflow} again"),)
-    elif not refused:
-        next_ = (*next_, Next("approve", {"id": identity}, "confirm it for use"))
+    next_, approval = closing(workflow, identity, approve, waiting, bool(decisions), checks or (), next_)
     return Guidance(
         workflow=workflow,
         id=identity,
@@ -342,6 +337,6 @@ def finish(
             *(f"{question.id}: not answered" for question in prepared.questions),
             *cited.not_confirmed,
         ),
-        approval=Approval("draft", approve if decisions and not waiting and not refused else ""),
+        approval=approval,
         extra={**(extra or {}), "notes": list(prepared.notes)},
     )
