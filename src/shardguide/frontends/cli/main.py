@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tune": ("tune", "mixed precision and CPU offload for what you run now"),
     "backend": ("backend", "NCCL, XCCL, Gloo or MPI for a device and a network, by the official table"),
     "init": ("init", "the init_process_group call, its environment and its end; or a check of yours"),
+    "explain": ("explain", "a subject with its sources, and code for it that was run"),
     "docs": ("docs", "look up a name, what changed between releases, or check every claim"),
     "answers": ("answers", "show, set or forget what was answered before"),
     "history": ("history", "earlier guidance"),

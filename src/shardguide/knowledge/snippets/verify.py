@@ -61,37 +61,16 @@ METHODS: dict[str, tuple[str, ...]] = {
     "state_dict": ("torch.nn.Module",),
 }
 # Methods of tensors, of Python's own types, of transformers and of the user's model: not PyTorch's distributed API.
-OTHERS = frozenset(
-    [
-        "item",
-        "detach",
-        "copy_",
-        "to",
-        "requires_grad_",
-        "backward",
-        "items",
-        "values",
-        "append",
-        "setdefault",
-        "removeprefix",
-        "isdecimal",
-        "startswith",
-        "get_rank",
-        "from_pretrained",
-        "init_weights",
-        "tie_weights",
-        "reset_parameters",
-        "numel",
-        "data_ptr",
-        "dump",
-        "write",
-        "join",
-        "is_floating_point",
-        "element_size",
-        "get",
-        "index",
-    ]
-)
+_OTHERS = """
+abs add add_ all allclose any append argmax backward bfloat16 chunk clone close contiguous copy_ cpu
+cross_entropy cuda data_ptr detach dim discard div_ double dump element_size equal eval exists expand extend
+fill_ flatten float format from_pretrained get get_rank half index init_weights is_alive is_floating_point
+isdecimal item items join keys lower max mean min mkdir mul_ new_empty new_zeros normal_ numel pop put read
+read_text removeprefix requires_grad_ reset_parameters reshape resolve setdefault shape size softmax split sqrt
+square squeeze start startswith strip sum super terminate tie_weights to tolist transpose type_as uniform_
+unlink unsqueeze values view write write_text zero_
+"""
+OTHERS = frozenset(_OTHERS.split())
 
 
 def verify(code: str, release: str) -> Verified:
@@ -103,8 +82,8 @@ def verify(code: str, release: str) -> Verified:
     return Verified(parses=True, api=not problems(tree, release), executed="")
 
 
-def problems(tree: ast.AST, release: str) -> list[str]:
-    """What the release lacks, one sentence each."""
+def problems(tree: ast.AST, release: str, own: frozenset[str] = frozenset()) -> list[str]:
+    """What the release lacks, one sentence each. ``own`` names methods of the user's own objects."""
     names = _imported(tree)
     dicts = _dicts(tree)
     found: list[str] = []
@@ -118,7 +97,7 @@ def problems(tree: ast.AST, release: str) -> list[str]:
                 if not _exists(f"{node.module}.{alias.name}", release):
                     found.append(f"line {node.lineno}: {node.module}.{alias.name} is not in PyTorch {release}")
         if isinstance(node, ast.Call):
-            found += _call(node, names, dicts, release)
+            found += _call(node, names, dicts, release, own)
     return sorted(set(found))
 
 
@@ -187,20 +166,25 @@ def _packages() -> frozenset[str]:
 _cache: list[frozenset[str]] = []
 
 
-def _call(node: ast.Call, names: dict[str, str], dicts: dict[str, list[str]], release: str) -> list[str]:
+def _call(
+    node: ast.Call, names: dict[str, str], dicts: dict[str, list[str]], release: str, own: frozenset[str]
+) -> list[str]:
     dotted = _dotted(node.func, names)
-    if dotted and not dotted.startswith("torch."):
+    if dotted:
+        return _misused(node, dotted, dicts, release) if dotted.startswith("torch.") else []
+    if not isinstance(node.func, ast.Attribute) or node.func.attr in OTHERS | own:
         return []
-    if not dotted:
-        if not isinstance(node.func, ast.Attribute):
-            return []
-        method = node.func.attr
-        if method in OTHERS:
-            return []
-        owners = [owner for owner in METHODS.get(method, ()) if api.exists(owner, release)]
-        if not any(api.exists(f"{owner}.{method}", release) for owner in owners):
-            return [f"line {node.lineno}: nothing in PyTorch {release} has the method {method}"]
-        dotted = next(f"{owner}.{method}" for owner in owners if api.exists(f"{owner}.{method}", release))
+    method = node.func.attr
+    owners = [f"{owner}.{method}" for owner in METHODS.get(method, ())] or api.ending(method)
+    have = [name for name in owners if api.exists(name, release)]
+    if not have:
+        return [f"line {node.lineno}: nothing in PyTorch {release} has the method {method}"]
+    # What the object is, only running shows: one class whose method can be called so is enough.
+    return min((_misused(node, name, dicts, release) for name in have), key=len)
+
+
+def _misused(node: ast.Call, dotted: str, dicts: dict[str, list[str]], release: str) -> list[str]:
+    """Keywords and positional arguments that the release's signature does not take."""
     signature = api.signature(dotted, release)
     if signature is None:
         return []

@@ -1,0 +1,83 @@
+"""What ``explain`` found, for people: the answer, the statements with where they stand, the code."""
+
+from __future__ import annotations
+
+from shardguide.guidance.hints import Any
+
+from .backend_view import verified
+from .blocks import Block, Code, Heading, Items, Pairs, Text, Title
+from .plan_view import checks, end, questions, sources
+
+
+def listing(record: dict[str, Any]) -> list[Block]:
+    """The topics by group."""
+    out: list[Block] = [Title("Topics: shardguide explain TOPIC")]
+    for group in record["groups"]:
+        rows = tuple((one["id"], one["title"], "") for one in group["topics"])
+        out.extend([Heading(group["title"]), Pairs(rows)])
+    return out
+
+
+def _where(statement: dict[str, Any], known: dict[str, Any]) -> str:
+    """The first place of a statement, short: what it is, and file and line where it was opened again."""
+    source = known[statement["sources"][0]]
+    place = source["reopened"]
+    at = f", {place['where'].rpartition('/')[2]}:{place['line']}" if place else ""
+    mark = {"found": "", "index": f", {source['version']}", "page": "", "release unknown": f", {source['version']}"}
+    return f"[{source['title']}{at}{mark.get(statement['status'], ', NOT CONFIRMED for this release')}]"
+
+
+def _statements(rows: list[dict[str, Any]], known: dict[str, Any]) -> Items:
+    return Items(tuple(f"{one['text']} {_where(one, known)}" for one in rows))
+
+
+def _snippet(one: dict[str, Any], patterns: dict[str, Any]) -> list[Block]:
+    about = patterns[one["id"]]
+    out: list[Block] = [Heading(f"{one['title']} ({one['id']})"), Code(one["language"], one["code"])]
+    said = [f"Checked: {verified(one['verified'])}."]
+    if about["run_with"]:
+        said.append("Run with " + ", ".join(f"{new} for {old}" for old, new in about["run_with"].items()) + ".")
+    if about["not_run"]:
+        said.append(f"Not run: {about['not_run']}.")
+    said.append(f"Follows {', '.join(about['follows'])}.")
+    if about["departs"]:
+        said.append(f"Departs from it: {about['departs']}")
+    out.append(Text(" ".join(said)))
+    return out
+
+
+def _code(record: dict[str, Any], verbose: bool) -> list[Block]:
+    patterns = {one["id"]: one for one in record["patterns"]}
+    shown = record["snippets"] if verbose else record["snippets"][:1]
+    out: list[Block] = []
+    for one in shown:
+        out.extend(_snippet(one, patterns))
+    rest = record["snippets"][len(shown) :]
+    if rest:
+        rows = tuple((one["id"], f"{one['title']} ({verified(one['verified'])})", "") for one in rest)
+        out.extend([Heading("More code (--show ID prints one, --verbose all)"), Pairs(rows)])
+    return out
+
+
+def view(record: dict[str, Any], verbose: bool) -> list[Block]:
+    """The page for an explanation."""
+    page = record["topic"]
+    release = f"PyTorch {record['torch']['version'] or '(release not known)'}"
+    known = {source["id"]: source for source in record["sources"]}
+    title = page["title"] if page else (record["snippets"][0]["title"] if record["snippets"] else "No code to show")
+    out: list[Block] = [Title(f"{title} · {release}")]
+    out.extend(questions(record))
+    if page:
+        out.append(_statements(page["answer"], known))
+        for section in page["sections"]:
+            out.extend([Heading(section["title"]), _statements(section["statements"], known)])
+    out.extend(_code(record, verbose))
+    out.extend(checks(record, verbose))
+    if page and page["see"]:
+        out.extend([Heading("See also"), Items(tuple(f"{one['id']}: {one['title']}" for one in page["see"]))])
+    if verbose:
+        out.extend(sources(record))
+    out.extend(end(record))
+    if record["snippets"] and record["approval"]["asked"] and record["approval"]["state"] == "draft":
+        out.append(Text(f"Draft. {record['approval']['asked']} Confirm with: shardguide approve {record['id']}"))
+    return out

@@ -1,0 +1,33 @@
+# /// pattern
+# id = "dcp-two-optimizers"
+# title = "One checkpoint for several optimizers"
+# topics = ["distributed-checkpoint", "state-dict-helpers", "optimizer"]
+# follows = ["torch.distributed.checkpoint.state_dict.get_state_dict", "torch.distributed.checkpoint.state_dict.StateDictOptions"]
+# departs = ""
+# architecture = ""
+# form = "fsdp2"
+# test = "test_checkpoint.py::test_dcp_two_optimizers"
+# processes = 2
+# not_run = ""
+# ///
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
+
+# States and options of each parameter are stored under its name, not by position in a group: the resumed run may sort
+# its parameters into other groups or other optimizers, as long as each state that it needs was saved.
+FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
+
+
+def save(model, optimizers, folder):
+    dcp.save({"optimizer": get_optimizer_state_dict(model, optimizers, options=FLAT)}, checkpoint_id=folder)
+
+
+def load(model, optimizers, folder):
+    state = {"optimizer": get_optimizer_state_dict(model, optimizers, options=FLAT)}
+    dcp.load(state, checkpoint_id=folder)
+    # The same options as at the save: they say how the dictionary is laid out.
+    set_optimizer_state_dict(model, optimizers, optim_state_dict=state["optimizer"], options=FLAT)

@@ -1,0 +1,223 @@
+"""Workflow W4, code patterns and the subjects behind them: one page of statements with their sources, and code that was run."""
+
+from __future__ import annotations
+
+from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any, NamedTuple
+from shardguide.guidance.record import Answer, Check, Claim, Guidance, Next, Release, Snippet, Source
+from shardguide.guidance.serialise import digest
+from shardguide.installed.verify import claims
+from shardguide.knowledge import api, pattern_store, topic_store
+from shardguide.knowledge.pattern_store import Pattern
+from shardguide.knowledge.topic_store import Topic
+
+from ..fields import TORCH
+from ..finish import closing
+from ..release import Resolved, resolve
+from ..sources import about, knowledge_version
+from .choose import ARCHITECTURES, FORMS, chosen, find
+
+APPROVE = "Is this the code to use? It is a draft until you confirm it."
+FULL_SCRIPT = "full-script"  # the topic-less request for a whole training script
+
+
+class ExplainRequest(NamedTuple):
+    """Everything a front end hands over; absent is None or empty."""
+
+    topic: str = ""
+    architecture: str = ""  # one of ARCHITECTURES, or "" for all
+    form: str = ""  # one of FORMS, or "" for all that the release has
+    full_script: bool = False
+    torch: str | None = None
+    remembered: dict[str, Any] = {}  # noqa: RUF012 - never changed in place
+    site_packages: str | None = None
+
+
+def listing() -> dict[str, Any]:
+    """Every topic and pattern, for the list that ``explain`` prints without a topic."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for name, (group, title) in topic_store.titles().items():
+        groups.setdefault(group, []).append({"id": name, "title": title, "patterns": pattern_store.of_topic(name)})
+    return {"groups": [{"title": title, "topics": topics} for title, topics in groups.items()]}
+
+
+def explain(request: ExplainRequest) -> Guidance:
+    """The page of a topic for a release.
+
+    Raises UnusableInput for a topic, an architecture or a form that does not exist.
+    """
+    if request.architecture not in ("", *ARCHITECTURES):
+        raise UnusableInput(f"--architecture is one of {', '.join(ARCHITECTURES)}, not {request.architecture[:40]!r}.")
+    if request.form not in ("", *FORMS):
+        raise UnusableInput(f"--form is one of {', '.join(FORMS)}, not {request.form[:40]!r}.")
+    resolved = resolve(request.torch, request.site_packages, request.remembered.get(TORCH.name))
+    topic = find(request.topic) if request.topic else None
+    wanted = chosen(topic, request.architecture, request.form, request.full_script)
+    if topic is None and not wanted:
+        raise UnusableInput("explain needs a topic; shardguide explain lists them.")
+    return _record(request, resolved, topic, wanted)
+
+
+def _record(request: ExplainRequest, resolved: Resolved, topic: Topic | None, wanted: list[str]) -> Guidance:
+    release = resolved.release
+    page, sources, looked_up = _page(topic, release)
+    shown, listed = _code(wanted, release)
+    answers = {"topic": Answer(topic.id, "user")} if topic else {}
+    for name in ("architecture", "form"):
+        if getattr(request, name):
+            answers[name] = Answer(getattr(request, name), "user")
+    if release.version:
+        answers["torch"] = Answer(release.version, release.known_from)
+    said = sorted((name, answer.value) for name, answer in answers.items() if name != "torch")
+    inputs = [said, request.full_script, [(one.id, one.code) for one in shown]]
+    identity = digest("explain", inputs, release.version, topic_store.version(), knowledge_version())
+    checks = _checks(looked_up, shown, listed, release)
+    waiting = bool(resolved.questions)
+    next_, approval = closing(
+        "explain", identity, APPROVE, waiting, bool(shown), checks, _next(topic, request, release, listed)
+    )
+    missing = [claim.text for claim in looked_up.values() if claim.status == "not confirmed"]
+    return Guidance(
+        workflow="explain",
+        id=identity,
+        torch=release,
+        status="needs_answers" if waiting else "complete",
+        answers=dict(sorted(answers.items())),
+        questions=resolved.questions,
+        snippets=tuple(shown),
+        checks=tuple(checks),
+        sources=tuple(sources.values()),
+        next=next_,
+        done=(_done(looked_up, release), f"{len(shown)} snippet{'s' if len(shown) != 1 else ''}"),
+        not_done=(
+            *(f"{question.id}: not answered" for question in resolved.questions),
+            *(f"not confirmed for this release: {text}" for text in missing),
+        ),
+        approval=approval,
+        extra={"topic": page, "patterns": listed, "notes": _notes(topic, listed, release)},
+    )
+
+
+def _page(topic: Topic | None, release: Release) -> tuple[Any, dict[str, Source], dict[str, Claim]]:
+    """The statements that hold for the release in the topic's order, their sources, and the claims as looked up.
+
+    While the release is unknown every statement is shown, with the releases for which it holds.
+    """
+    if topic is None:
+        return None, {}, {}
+    named = [*topic.answer, *(claim for section in topic.sections for claim in section.claims)]
+    kept = [claim for claim in named if about(claim, release)] if release.version else named
+    looked_up = claims(kept, release)
+    sources = {source.id: source for claim in looked_up.values() for source in claim.sources}
+
+    def statements(of: tuple[str, ...]) -> list[dict[str, Any]]:
+        found = [looked_up[claim] for claim in of if claim in looked_up]
+        return [
+            {
+                "id": claim.id,
+                "text": claim.text,
+                "status": claim.status if release.version else "release unknown",
+                "sources": [source.id for source in claim.sources],
+            }
+            for claim in found
+        ]
+
+    sections = [{"title": section.title, "statements": statements(section.claims)} for section in topic.sections]
+    page = {
+        "id": topic.id,
+        "title": topic.title,
+        "group": topic.group,
+        "subjects": list(topic.subjects),
+        "answer": statements(topic.answer),
+        "sections": [section for section in sections if section["statements"]],
+        "see": [{"id": other, "title": topic_store.titles()[other][1]} for other in topic.see],
+        "api": [name for name in topic.api if not release.version or api.exists(name, release.version)],
+    }
+    return page, sources, looked_up
+
+
+def _code(wanted: list[str], release: Release) -> tuple[list[Snippet], list[dict[str, Any]]]:
+    """The snippets that the release has everything for, and every pattern with what it follows and where it is offered."""
+    shown: list[Snippet] = []
+    listed: list[dict[str, Any]] = []
+    for name in wanted:
+        pattern = pattern_store.get(name)
+        snippet = pattern_store.snippet(name, release.version) if release.version else None
+        if snippet is not None:
+            shown.append(snippet)
+        listed.append(_listed(pattern, snippet is not None))
+    return shown, listed
+
+
+def _listed(pattern: Pattern, offered: bool) -> dict[str, Any]:
+    return {
+        "id": pattern.id,
+        "title": pattern.title,
+        "form": pattern.form,
+        "architecture": pattern.architecture,
+        "releases": pattern.releases,
+        "offered": offered,
+        "follows": list(pattern.follows),
+        "departs": pattern.departs,
+        "run_with": dict(pattern.run),
+        "not_run": pattern.not_run,
+    }
+
+
+def _checks(
+    looked_up: dict[str, Claim], shown: list[Snippet], listed: list[dict[str, Any]], release: Release
+) -> list[Check]:
+    """Check ``sources`` (every statement stands in this release) and check ``snippets`` (they parse, and the API is there)."""
+    made = []
+    if looked_up and release.version:
+        by_status = [claim.status for claim in looked_up.values()]
+        good = by_status.count("found") + by_status.count("index")
+        missing = by_status.count("not confirmed")
+        where = f"PyTorch {release.version} at {release.path}" if release.path else "the shipped index"
+        words = f"{good} statements found in {where}, {by_status.count('page')} on documentation pages"
+        made.append(
+            Check(
+                "sources",
+                "unknown" if missing else "passed",
+                f"{words}, {missing} not confirmed for this release." if missing else f"{words}.",
+            )
+        )
+    elif looked_up:
+        made.append(Check("sources", "unknown", "Statements are looked up once the release is known."))
+    if shown:
+        run = sum(bool(one.verified.executed) for one in shown)
+        good = all(one.verified.parses and one.verified.api for one in shown)
+        words = f"{len(shown)} parse and use only what PyTorch {release.version} has; {run} of them were executed"
+        made.append(Check("snippets", "passed" if good else "failed", f"{words}."))
+    elif listed:
+        made.append(Check("snippets", "unknown", "No snippet is shown for this release."))
+    return made
+
+
+def _done(looked_up: dict[str, Claim], release: Release) -> str:
+    again = sum(claim.status in ("found", "index") for claim in looked_up.values()) if release.version else 0
+    return f"{again} of {len(looked_up)} statements found again in {release.path or 'the shipped index'}"
+
+
+def _notes(topic: Topic | None, listed: list[dict[str, Any]], release: Release) -> list[str]:
+    notes = []
+    lacking = [one for one in listed if not one["offered"]] if release.version else []
+    for one in lacking:
+        has = f"it needs what PyTorch {one['releases']} has" if one["releases"] else "no release has all of it"
+        notes.append(f"{one['id']} is not shown for {release.version}: {has}.")
+    if topic and "join" in topic.id and release.version:
+        return notes
+    return notes
+
+
+def _next(
+    topic: Topic | None, request: ExplainRequest, release: Release, listed: list[dict[str, Any]]
+) -> tuple[Next, ...]:
+    steps = []
+    if topic is not None:
+        if topic.workflow:
+            steps.append(Next(topic.workflow, {}, "work it out for your case"))
+        steps += [Next("explain", {"topic": other}, topic_store.titles()[other][1]) for other in topic.see]
+    if not request.full_script:
+        steps.append(Next("explain", {"full_script": True}, "a whole training script, only when you ask for it"))
+    return tuple(steps)
