@@ -1,0 +1,299 @@
+"""Find known words, tracebacks and torchrun's failure tables in one log, in one pass over its bytes.
+
+The words are looked for by the Aho-Corasick automaton of the ``ahocorasick_rs`` package; Python looks only at the lines in
+which something stands. What is kept is bounded, whatever the log repeats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from shardguide.guidance.hints import Any
+
+from .clean import Line, line_of
+from .records import Event, Evidence, Failed, Frame, Raised
+from .source import chunks
+
+KEPT = 64  # events of one sign that are kept: the first half as they come, the last half as they are replaced
+MOST_RAISED = 4096
+FRAMES = 60
+# The words by which the structures below are found; they come after the caller's own.
+TRACEBACK = b"Traceback (most recent call last):"
+ROOT = b"Root Cause (first observed failure):"
+OTHERS = b"Failures:"
+_STRUCTURES = (TRACEBACK, ROOT, OTHERS)
+
+_FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d{1,7})(?:, in (?P<function>.{1,200}))?')
+# An exception's own line: a dotted name that ends in a capitalised class, alone or before a colon.
+_RAISED = re.compile(r"(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?:: ?(?P<message>.*))?$")
+_ROW = re.compile(r"\s*(?P<name>time|host|rank|exitcode|error_file|traceback)\s*:\s*(?P<value>.*)")
+_SAME_FILE_RANK = (
+    re.compile(r"(?:^|[/\\])(?:attempt_\d+[/\\])?(?P<rank>\d{1,6})[/\\]std(?:out|err)\.log(?:\.\w+)?$"),
+    re.compile(r"(?:^|[^A-Za-z])[rR]ank[_-]?(?P<rank>\d{1,6})(?!\d)"),
+    re.compile(r"(?:^|[/\\_.-])r(?P<rank>\d{1,6})\.(?:log|out|err|txt)(?:\.\w+)?$"),
+)
+
+
+def matcher(signs: Sequence[str]) -> Any:
+    """The automaton for the words; building it costs milliseconds, so it is made once."""
+    from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
+
+    words = [*(sign.encode() for sign in signs), *_STRUCTURES]
+    # Overlapping matches are wanted (one sign may be part of another), which only the standard kind can give.
+    return BytesAhoCorasick(words, matchkind=MatchKind.Standard, implementation=Implementation.DFA)
+
+
+def rank_of_file(path: str) -> int | None:
+    """The rank that a file's name or folder names: torchrun's ``attempt_0/3/stderr.log``, ``rank3.log``, ``r3.log``."""
+    for pattern in _SAME_FILE_RANK:
+        found = pattern.search(path)
+        if found:
+            return int(found["rank"])
+    return None
+
+
+def scan(path: str, automaton: Any, signs: int, name: str = "") -> Evidence:
+    """Everything known that stands in a log. ``signs`` is the number of the caller's words in the automaton."""
+    reader = _Reader(name or path, signs)
+    problem = ""
+    from shardguide.guidance.errors import UnusableInput
+
+    try:
+        for chunk in chunks(path):
+            reader.feed(chunk, automaton)
+    except UnusableInput as error:
+        if not reader.size:
+            raise
+        problem = str(error)
+    return reader.evidence(problem)
+
+
+class _Reader:
+    """State that is carried from chunk to chunk."""
+
+    def __init__(self, file: str, signs: int) -> None:
+        self.file = file
+        self.rank = rank_of_file(file)
+        self.signs = signs
+        self.size = self.lines = 0
+        self.first: dict[int, list[Event]] = {}
+        self.latest: dict[int, list[Event]] = {}
+        self.counts: dict[int, int] = {}
+        self.raised: list[Raised] = []
+        self.failed: list[Failed] = []
+        self.open: dict[tuple[int | None, int | None], _Traceback] = {}
+        self.table: _Table | None = None
+        self.last = b""
+
+    def feed(self, chunk: bytes, automaton: Any) -> None:
+        """One chunk of whole lines."""
+        at = number = 0  # offset and lines before it, within the chunk
+        done = -1  # end of the last line that was looked at
+        for sign, start, _ in automaton.find_matches_as_indexes(chunk, overlapping=True):
+            if self.open or self.table:
+                at, number = self._read_on(chunk, at, number, start)
+            begin = chunk.rfind(b"\n", 0, start) + 1
+            end = chunk.find(b"\n", start)
+            end = len(chunk) if end < 0 else end
+            if begin >= at:
+                number += chunk.count(b"\n", at, begin)
+                at = begin
+            if begin != done:
+                line = line_of(chunk[begin : min(end, begin + (1 << 16))])
+                done = begin
+                seen: set[int] = set()
+            if sign in seen:
+                continue
+            seen.add(sign)
+            if sign < self.signs:
+                self._event(sign, line, self.lines + number + 1)
+            elif sign == self.signs:
+                self._start(line, self.lines + number + 1)
+                at, number = end + 1, number + 1
+            elif self.table is None:
+                self.table = _Table(self.file, sign == self.signs + 1)
+                at, number = end + 1, number + 1
+        if self.open or self.table:
+            at, number = self._read_on(chunk, at, number, len(chunk))
+        self.lines += number + chunk.count(b"\n", at)
+        self.size += len(chunk)
+        tail = chunk.rstrip()
+        if tail:
+            self.last = tail[tail.rfind(b"\n") + 1 :][-4000:]
+
+    def _event(self, sign: int, line: Line, number: int) -> None:
+        traceback = self.open.get((line.rank, line.local))
+        if traceback is not None and not traceback.kind and line.text.startswith("    "):
+            return  # the source line under a frame, which quotes what is raised there
+        self.counts[sign] = self.counts.get(sign, 0) + 1
+        rank = line.rank if line.rank is not None else self.rank
+        event = Event(sign, self.file, number, rank, line.local, line.text)
+        kept = self.first.setdefault(sign, [])
+        if len(kept) < KEPT // 2:
+            kept.append(event)
+            return
+        latest = self.latest.setdefault(sign, [])
+        latest.append(event)
+        if len(latest) > KEPT:
+            del latest[: KEPT // 2]
+
+    def _start(self, line: Line, number: int) -> None:
+        if len(self.raised) < MOST_RAISED and len(self.open) < 1024:
+            self.open[line.rank, line.local] = _Traceback(number)
+
+    def _read_on(self, chunk: bytes, at: int, number: int, until: int) -> tuple[int, int]:
+        """Line by line while a traceback or a table is open, at most to the line in which ``until`` lies."""
+        while (self.open or self.table) and at < until:
+            end = chunk.find(b"\n", at)
+            end = len(chunk) if end < 0 else end
+            if end >= until and until < len(chunk):
+                # The line in which the next words stand: it belongs to the traceback as well.
+                self._line(line_of(chunk[at : min(end, at + (1 << 16))]), self.lines + number + 1)
+                return at, number
+            self._line(line_of(chunk[at : min(end, at + (1 << 16))]), self.lines + number + 1)
+            at, number = end + 1, number + 1
+        return min(at, len(chunk)), number
+
+    def _line(self, line: Line, number: int) -> None:
+        key = (line.rank, line.local)
+        traceback = self.open.get(key)
+        if traceback is not None and number > traceback.at:
+            traceback.at = number
+            if traceback.take(line.text, number):
+                del self.open[key]
+                if traceback.kind:
+                    rank = line.rank if line.rank is not None else self.rank
+                    self.raised.append(traceback.raised(self.file, rank, line.local))
+        if self.table is not None and number > self.table.at:
+            self.table.at = number
+            if self.table.take(line.text, number):
+                self.failed.extend(self.table.rows)
+                self.table = None
+
+    def evidence(self, problem: str) -> Evidence:
+        """What was found, when everything was read."""
+        for (rank, local), traceback in self.open.items():
+            if traceback.kind:
+                self.raised.append(traceback.raised(self.file, self.rank if rank is None else rank, local))
+        if self.table is not None:
+            self.table.close()
+            self.failed.extend(self.table.rows)
+        events = [one for sign in self.first for one in (*self.first[sign], *self.latest.get(sign, ())[-KEPT // 2 :])]
+        return Evidence(
+            self.file,
+            self.rank,
+            self.size,
+            self.lines,
+            tuple(sorted(events, key=lambda one: (one.line, one.sign))),
+            tuple(sorted(self.counts.items())),
+            tuple(sorted(self.raised, key=lambda one: one.line)),
+            tuple(self.failed),
+            line_of(self.last).text,
+            problem,
+        )
+
+
+class _Traceback:
+    """The lines of one traceback, from its head to the exception and the lines of its message."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.frames: list[Frame] = []
+        self.kind = ""
+        self.number = 0
+        self.message: list[str] = []
+        self.read = 0
+
+    def take(self, text: str, number: int) -> bool:
+        """Whether it ends with (or before) this line."""
+        self.read += 1
+        if self.kind:  # lines after the exception: its message goes on until something else starts
+            more = text.strip()
+            if not more or len(self.message) > 12 or _starts_anew(text):
+                return True
+            self.message.append(text)
+            return False
+        if TRACEBACK.decode() in text:
+            self.frames = []
+            return False
+        frame = _FRAME.match(text)
+        if frame:
+            if len(self.frames) >= FRAMES:
+                del self.frames[FRAMES // 2]
+            self.frames.append(Frame(frame["file"], int(frame["line"]), frame["function"] or ""))
+            return False
+        if text[:1] in (" ", "\t", "") or text.startswith(("During handling", "The above exception", "[Previous line")):
+            return self.read > 600
+        raised = _RAISED.match(text)
+        if raised:
+            self.kind, self.number = raised["kind"], number
+            self.message = [raised["message"] or ""]
+            return False
+        return self.read > 600
+
+    def raised(self, file: str, rank: int | None, local: int | None) -> Raised:
+        """The record."""
+        message = "\n".join(self.message)[:2000]
+        return Raised(file, self.number, rank, local, self.kind, message, tuple(self.frames))
+
+
+def _starts_anew(text: str) -> bool:
+    return bool(
+        TRACEBACK.decode() in text or _RAISED.match(text) or text.startswith(("[W", "[E", "[I", "W1", "E1", "I1"))
+    )
+
+
+class _Table:
+    """torchrun's table of failures: one block of named values for each failed process."""
+
+    def __init__(self, file: str, root: bool) -> None:
+        self.file, self.root, self.at = file, root, 0
+        self.rows: list[Failed] = []
+        self.values: dict[str, str] = {}
+        self.line = self.read = 0
+
+    def take(self, text: str, number: int) -> bool:
+        """Whether the table ends with this line."""
+        self.read += 1
+        if ROOT.decode() in text:
+            self.close()
+            self.root = True
+            return False
+        found = _ROW.match(text)
+        if found:
+            if found["name"] == "time" and self.values:
+                self.close()
+            if not self.values:
+                self.line = number
+            self.values[found["name"]] = found["value"].strip()
+            return False
+        ends = text.startswith("====") and bool(self.rows or self.values)
+        if ends or self.read > 4000:
+            self.close()
+            return True
+        return False
+
+    def close(self) -> None:
+        """Keep the block that was read."""
+        values, self.values = self.values, {}
+        rank = re.match(r"(\d+)\s*\(local_rank:\s*(\d+)\)", values.get("rank", ""))
+        code = re.match(r"(-?\d+)", values.get("exitcode", ""))
+        if rank and code and len(self.rows) < 20_000:
+            self.rows.append(
+                Failed(
+                    self.file,
+                    self.line,
+                    int(rank[1]),
+                    int(rank[2]),
+                    int(code[1]),
+                    values.get("host", ""),
+                    values.get("time", ""),
+                    self.root,
+                )
+            )
+
+
+def merged(parts: Iterable[Evidence]) -> list[Evidence]:
+    """The evidence of all files, in the order of their names."""
+    return sorted(parts, key=lambda one: one.file)
