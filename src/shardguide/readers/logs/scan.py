@@ -7,6 +7,7 @@ which something stands. What is kept is bounded, whatever the log repeats.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from shardguide.guidance.hints import Any
@@ -17,6 +18,7 @@ from .source import chunks
 
 KEPT = 64  # events of one sign that are kept: the first half as they come, the last half as they are replaced
 MOST_RAISED = 4096
+WIDEST = 1 << 16  # bytes of a line that are looked at
 FRAMES = 60
 # The words by which the structures below are found; they come after the caller's own.
 TRACEBACK = b"Traceback (most recent call last):"
@@ -89,8 +91,16 @@ class _Reader:
     def feed(self, chunk: bytes, automaton: Any) -> None:
         """One chunk of whole lines."""
         at = number = 0  # offset and lines before it, within the chunk
-        done = -1  # end of the last line that was looked at
+        done = -1  # start of the last line that was looked at
+        line = Line("", None, None)
+        seen: set[int] = set()
+        many: dict[int, deque[int]] = {}  # where signs that are everywhere stand last: looked at when the chunk is done
+        counts, full = self.counts, KEPT // 2
         for sign, start, _ in automaton.find_matches_as_indexes(chunk, overlapping=True):
+            if sign < self.signs and not self.open and counts.get(sign, 0) >= full:
+                counts[sign] += 1
+                many.setdefault(sign, deque(maxlen=full)).append(start)
+                continue
             if self.open or self.table:
                 at, number = self._read_on(chunk, at, number, start)
             begin = chunk.rfind(b"\n", 0, start) + 1
@@ -100,13 +110,14 @@ class _Reader:
                 number += chunk.count(b"\n", at, begin)
                 at = begin
             if begin != done:
-                line = line_of(chunk[begin : min(end, begin + (1 << 16))])
+                line = line_of(chunk[begin : min(end, begin + WIDEST)])
                 done = begin
-                seen: set[int] = set()
+                seen.clear()
             if sign in seen:
                 continue
             seen.add(sign)
             if sign < self.signs:
+                counts[sign] = counts.get(sign, 0) + 1
                 self._event(sign, line, self.lines + number + 1)
             elif sign == self.signs:
                 self._start(line, self.lines + number + 1)
@@ -116,6 +127,8 @@ class _Reader:
                 at, number = end + 1, number + 1
         if self.open or self.table:
             at, number = self._read_on(chunk, at, number, len(chunk))
+        if many:
+            self._late(chunk, many)
         self.lines += number + chunk.count(b"\n", at)
         self.size += len(chunk)
         tail = chunk.rstrip()
@@ -126,7 +139,6 @@ class _Reader:
         traceback = self.open.get((line.rank, line.local))
         if traceback is not None and not traceback.kind and line.text.startswith("    "):
             return  # the source line under a frame, which quotes what is raised there
-        self.counts[sign] = self.counts.get(sign, 0) + 1
         rank = line.rank if line.rank is not None else self.rank
         event = Event(sign, self.file, number, rank, line.local, line.text)
         kept = self.first.setdefault(sign, [])
@@ -137,6 +149,17 @@ class _Reader:
         latest.append(event)
         if len(latest) > KEPT:
             del latest[: KEPT // 2]
+
+    def _late(self, chunk: bytes, many: dict[int, deque[int]]) -> None:
+        """The last places of signs that stand almost everywhere; all others of them were only counted."""
+        at = number = 0
+        for start, sign in sorted((start, sign) for sign, starts in many.items() for start in starts):
+            begin = chunk.rfind(b"\n", 0, start) + 1
+            end = chunk.find(b"\n", start)
+            number += chunk.count(b"\n", at, begin)
+            at = begin
+            raw = chunk[begin : min(len(chunk) if end < 0 else end, begin + WIDEST)]
+            self._event(sign, line_of(raw), self.lines + number + 1)
 
     def _start(self, line: Line, number: int) -> None:
         if len(self.raised) < MOST_RAISED and len(self.open) < 1024:
@@ -149,9 +172,9 @@ class _Reader:
             end = len(chunk) if end < 0 else end
             if end >= until and until < len(chunk):
                 # The line in which the next words stand: it belongs to the traceback as well.
-                self._line(line_of(chunk[at : min(end, at + (1 << 16))]), self.lines + number + 1)
+                self._line(line_of(chunk[at : min(end, at + WIDEST)]), self.lines + number + 1)
                 return at, number
-            self._line(line_of(chunk[at : min(end, at + (1 << 16))]), self.lines + number + 1)
+            self._line(line_of(chunk[at : min(end, at + WIDEST)]), self.lines + number + 1)
             at, number = end + 1, number + 1
         return min(at, len(chunk)), number
 

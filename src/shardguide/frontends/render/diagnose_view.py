@@ -1,0 +1,63 @@
+"""What ``diagnose`` found, for people: the rank and the cause first, then the lines that show it and what to change."""
+
+from __future__ import annotations
+
+from shardguide.guidance.hints import Any
+
+from .backend_view import listed
+from .blocks import Block, Heading, Items, Pairs, Text, Title
+from .plan_view import checks, end, sources
+
+OUTCOMES = {
+    "no_failure": "No failure in what was read",
+    "unrecognised": "Something failed, and no diagnosis is known for it",
+}
+
+
+def _ranks(ranks: list[int]) -> str:
+    if not ranks:
+        return ""
+    shown = ", ".join(str(rank) for rank in ranks[:8])
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{'…' if len(ranks) > 8 else ''}"
+
+
+def _one(one: dict[str, Any], verbose: bool) -> list[Block]:
+    lines = one["evidence"] if verbose else one["evidence"][:3]
+    rows = [("cause", one["cause"], ""), ("fix", one["fix"], "")]
+    for label, name in (("check", "check"), ("next", "next_evidence")):
+        if one[name]:
+            rows.append((label, one[name], ""))
+    if verbose and one["tell"]:
+        rows.append(("tell", one["tell"], ""))
+    where = f", {_ranks(one['ranks'])}" if one["ranks"] else ""
+    return [
+        Heading(f"{one['title']} ({one['confidence']}{where}; {one['id']})"),
+        Items(tuple(f"{line['file']}:{line['line']}: {line['text']}" for line in lines)),
+        Pairs(tuple(rows)),
+        Text(f"Sources: {', '.join(one['sources'])}"),
+    ]
+
+
+def view(record: dict[str, Any], verbose: bool) -> list[Block]:
+    """The page for a diagnosis."""
+    found = record["diagnoses"]
+    if found:
+        first = found[0]
+        out: list[Block] = [Title(" · ".join(part for part in (first["title"], _ranks(first["ranks"])) if part))]
+    else:
+        out = [Title(OUTCOMES[record["outcome"]])]
+    for one in found if verbose else found[:2]:
+        out.extend(_one(one, verbose))
+    rest = found[2:] if not verbose else []
+    if rest:
+        rows = tuple((one["id"], f"{one['title']} ({one['confidence']})", "") for one in rest)
+        out.extend([Heading("Also possible (--verbose)"), Pairs(rows)])
+    if record["raised"] and not found:
+        rows_ = tuple(f"{one['file']}:{one['line']}: {one['kind']}: {one['message']}" for one in record["raised"][:3])
+        out.extend([Heading("What was raised"), Items(rows_)])
+    out.extend(checks(record, verbose))
+    out.extend(listed(record, verbose))
+    if verbose:
+        out.extend(sources(record))
+    out.extend(end(record))
+    return out

@@ -1,0 +1,176 @@
+"""Workflow W7, errors: from logs and dumps to the rank, the cause and the fix, each with the lines that show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardguide.guidance.hints import Any, NamedTuple
+from shardguide.guidance.record import Answer, Check, Decision, Guidance, Next, Snippet
+from shardguide.guidance.serialise import digest
+from shardguide.knowledge import diagnosis_store, pattern_store
+from shardguide.readers.logs.records import Evidence
+
+from ..finish import closing
+from ..release import Resolved, resolve
+from ..sources import cite
+from . import order
+from .files import Input, collect
+from .match import Candidate, candidates
+
+APPROVE = "Is this the fix to make? Nothing is changed before you confirm it."
+SHOWN = 5  # diagnoses in an answer
+
+
+class DiagnoseRequest(NamedTuple):
+    """Everything a front end hands over."""
+
+    paths: tuple[str, ...] = ()
+    question: str = ""
+    code: tuple[str, ...] = ()
+    torch: str | None = None
+    remembered: dict[str, Any] = {}  # noqa: RUF012 - never changed in place
+    site_packages: str | None = None
+
+
+def diagnose(request: DiagnoseRequest) -> Guidance:
+    """The ranked diagnoses of what was handed over.
+
+    Raises UnusableInput for files that cannot be read, and where nothing was handed over.
+    """
+    from shardguide.guidance.errors import UnusableInput
+
+    if not request.paths and not request.question:
+        raise UnusableInput("diagnose needs a log or a dump, or --question with what happens in words.")
+    resolved = resolve(request.torch, request.site_packages, request.remembered.get("torch"))
+    inputs, left = collect(request.paths) if request.paths else ([], [])
+    logs = read([one for one in inputs if one.kind == "log"])
+    start = order.first(logs)
+    found = order.ranked(candidates(logs), start)
+    return _record(request, resolved, inputs, left, logs, start, found)
+
+
+def read(inputs: Sequence[Input]) -> list[Evidence]:
+    """What every log says. Files are independent of each other, so this is a map."""
+    if not inputs:
+        return []
+    from shardguide.readers.logs.scan import matcher, merged, scan
+
+    words = diagnosis_store.words()
+    automaton = matcher(words)
+    return merged(scan(one.path, automaton, len(words)) for one in inputs)
+
+
+def _outcome(logs: Sequence[Evidence], start: order.First, found: list[Candidate]) -> str:
+    """``diagnosed``; else ``unrecognised`` where something failed, and ``no_failure`` where nothing did."""
+    if any(one.diagnosis.kind != "cascade" for one in found):
+        return "diagnosed"
+    if found or start.raised or start.failed:
+        return "unrecognised"
+    return "no_failure"
+
+
+def _shown(one: Candidate, sources: Sequence[str]) -> dict[str, Any]:
+    diagnosis = one.diagnosis
+    return {
+        "id": diagnosis.id,
+        "title": diagnosis.title,
+        "confidence": one.confidence,
+        "ranks": list(one.ranks),
+        "evidence": [line._asdict() for line in one.evidence],
+        "cause": diagnosis.cause,
+        "tell": diagnosis.tell,
+        "fix": diagnosis.fix,
+        "snippet": diagnosis.patterns[0] if diagnosis.patterns else "",
+        "check": diagnosis.check,
+        "next_evidence": diagnosis.next,
+        "sources": [*sources, *(url for _, url in diagnosis.sources)],
+    }
+
+
+def _record(
+    request: DiagnoseRequest,
+    resolved: Resolved,
+    inputs: list[Input],
+    left: list[str],
+    logs: list[Evidence],
+    start: order.First,
+    found: list[Candidate],
+) -> Guidance:
+    release = resolved.release
+    outcome = _outcome(logs, start, found)
+    kept = [one for one in found if one.diagnosis.kind != "cascade"][:SHOWN] if outcome == "diagnosed" else []
+    decisions = [
+        Decision(one.diagnosis.id, one.diagnosis.fix, (one.diagnosis.cause,), sources=one.diagnosis.claims)
+        for one in kept
+    ]
+    cited = cite(decisions, release)
+    of = {decision.id: decision.sources for decision in cited.decisions}
+    snippets: list[Snippet] = []
+    for one in kept:
+        for name in one.diagnosis.patterns:
+            snippet = pattern_store.snippet(name, release.version) if release.version else None
+            if snippet is not None and snippet not in snippets:
+                snippets.append(snippet)
+    identity = digest(
+        "diagnose", [one[:3] for one in inputs], [(log.file, log.size, log.counts) for log in logs], request.question,
+        release.version, cited.knowledge,
+    )  # fmt: skip
+    checks = [*_checks(kept, outcome), *cited.checks]
+    next_, approval = closing("diagnose", identity, APPROVE, False, bool(kept), checks, _next(kept))
+    if outcome != "diagnosed":
+        next_ = _next(kept)
+    answers = {"torch": Answer(release.version, release.known_from)} if release.version else {}
+    read_ = [
+        {"file": log.file, "rank": log.rank, "bytes": log.size, "lines": log.lines, "problem": log.problem}
+        for log in logs
+    ]
+    return Guidance(
+        workflow="diagnose",
+        id=identity,
+        torch=release,
+        status="complete" if outcome == "diagnosed" else "partial",
+        answers=answers,
+        snippets=tuple(snippets),
+        checks=tuple(checks),
+        sources=cited.sources,
+        next=next_,
+        done=(f"{len(logs)} file{'s' if len(logs) != 1 else ''} read",),
+        not_done=(*left, *(log.problem for log in logs if log.problem), *cited.not_confirmed),
+        approval=approval,
+        extra={
+            "outcome": outcome,
+            "diagnoses": [_shown(one, of.get(one.diagnosis.id, ())) for one in kept],
+            "raised": [
+                {"file": one.file, "line": one.line, "rank": one.rank, "kind": one.kind, "message": one.message[:300]}
+                for one in start.raised[:8]
+            ],
+            "read": read_[:64],
+            "notes": [],
+        },
+    )
+
+
+def _checks(kept: list[Candidate], outcome: str) -> list[Check]:
+    """Check ``pattern``: every fix shown belongs to words that were found, and these are shown with it."""
+    if not kept:
+        return [Check("pattern", "unknown", f"No diagnosis: {outcome.replace('_', ' ')}.")]
+    bare = [one.diagnosis.id for one in kept if not one.evidence]
+    if bare:
+        return [Check("pattern", "failed", f"No line speaks for {', '.join(bare)}.")]
+    first_ = kept[0]
+    at = first_.evidence[0]
+    return [
+        Check(
+            "pattern",
+            "passed",
+            f"{first_.diagnosis.id} rests on {at.file}:{at.line}; every other one on lines of its own.",
+        )
+    ]
+
+
+def _next(kept: list[Candidate]) -> tuple[Next, ...]:
+    return tuple(
+        Next("explain", {"topic": one.diagnosis.patterns[0]}, one.diagnosis.title)
+        for one in kept[:1]
+        if one.diagnosis.patterns
+    )

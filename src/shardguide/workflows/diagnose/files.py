@@ -1,0 +1,114 @@
+"""Which files belong to a request, and what kind each is, by its first bytes."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable
+
+from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import NamedTuple
+from shardguide.readers.files import shown
+
+MOST_FILES = 200_000  # of one request: 10,240 ranks with several files each
+MOST_DEEP = 12
+# What is no log, whatever stands in it: code, weights, pictures.
+_ENDINGS = ".py .pyc .so .o .a .safetensors .bin .pth .ckpt .gguf .onnx .npy .npz .parquet .arrow .png .jpg .pdf .mp4 .whl .tar"
+_SKIPPED = frozenset(_ENDINGS.split())
+
+
+class Input(NamedTuple):
+    """One file of the request."""
+
+    path: str
+    kind: str  # "log" or "flight recorder"
+    named: bool  # named by the user, not found in a folder
+
+
+def collect(paths: Iterable[str]) -> tuple[list[Input], list[str]]:
+    """The files of the request and what was left aside, each with the reason. Folders are walked, globs expanded.
+
+    Raises UnusableInput for a path that leads nowhere, and where nothing that can be read is left.
+    """
+    found: list[Input] = []
+    left: list[str] = []
+    for path in paths:
+        if path == "-":
+            found.append(Input("-", "log", named=True))
+            continue
+        if "\x00" in path:
+            raise UnusableInput(f"{shown(path)} is not a path.")
+        if os.path.isdir(path):  # noqa: PTH112
+            _walk(path, found, left)
+        elif os.path.exists(path):  # noqa: PTH110
+            _take(path, found, left, named=True)
+        else:
+            matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []  # noqa: PTH207
+            if not matches:
+                raise UnusableInput(f"{shown(path)} does not exist.")
+            for match in matches[:MOST_FILES]:
+                if os.path.isdir(match):  # noqa: PTH112
+                    _walk(match, found, left)
+                else:
+                    _take(match, found, left, named=False)
+        if len(found) > MOST_FILES:
+            raise UnusableInput(f"more than {MOST_FILES:,} files; name a smaller folder.")
+    if not found:
+        why = f": {left[0]}" if left else ""
+        raise UnusableInput(f"there is no log or dump among what was named{why}.")
+    return found, left
+
+
+def _walk(folder: str, found: list[Input], left: list[str]) -> None:
+    base = folder.rstrip(os.sep).count(os.sep)
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(one for one in folders if not one.startswith("."))
+        if root.count(os.sep) - base >= MOST_DEEP:
+            folders[:] = []
+        for name in sorted(names):
+            if not name.startswith("."):
+                _take(os.path.join(root, name), found, left, named=False)  # noqa: PTH118
+            if len(found) > MOST_FILES:
+                return
+
+
+def _take(path: str, found: list[Input], left: list[str], named: bool) -> None:
+    ending = os.path.splitext(path)[1].lower()  # noqa: PTH122
+    if ending in _SKIPPED and not named:
+        left.append(f"{shown(path)}: no log by its name")
+        return
+    try:
+        if not os.path.isfile(path):  # noqa: PTH113
+            left.append(f"{shown(path)}: not a plain file")
+            return
+        with open(path, "rb") as file:  # noqa: PTH123
+            head = file.read(512)
+    except OSError as error:
+        if named:
+            raise UnusableInput(f"{shown(path)} cannot be read: {(error.strerror or str(error)).lower()}.") from None
+        left.append(f"{shown(path)}: {(error.strerror or str(error)).lower()}")
+        return
+    if not head:
+        left.append(f"{shown(path)}: empty")
+        return
+    kind = kind_of(head)
+    if not kind:
+        if named:
+            raise UnusableInput(f"{shown(path)} is binary, and no dump that Shardguide knows.")
+        left.append(f"{shown(path)}: binary")
+        return
+    found.append(Input(path, kind, named))
+
+
+def kind_of(head: bytes) -> str:
+    """What the first bytes say: "log" for text and compressed files, "" for what is not read."""
+    if (
+        head[:2] in (b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff")
+        or head[:6] == b"\xfd7zXZ\x00"
+        or head[:4] == b"\x28\xb5\x2f\xfd"
+    ):
+        return "log"
+    if head[:1] == b"\x80" and len(head) > 1 and 2 <= head[1] <= 5:
+        return "pickle"
+    text = sum(byte >= 32 or byte in (9, 10, 13, 27, 8, 7, 12) for byte in head)
+    return "log" if text >= 0.9 * len(head) else ""
