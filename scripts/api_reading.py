@@ -131,8 +131,11 @@ def _warned(body: list[ast.stmt], around: Helpers, filled: dict[str, str] | None
             for call in ast.walk(line):
                 always = isinstance(line, ast.Expr) and call is line.value
                 message = _warning(call, filled or {})
-                if message:
-                    yield message, always
+                if message:  # a FutureWarning may be of any change
+                    yield (
+                        message,
+                        always and ("deprecat" in message.lower() or "DeprecationWarning" in ast.unparse(call)),
+                    )
                 helper = _helper(call, around)
                 if helper is not None:
                     name, inside = helper
@@ -177,24 +180,49 @@ def wraps(node: ast.stmt) -> str:
     return ""
 
 
+# How docstrings say that an argument is deprecated:
+# "fn (deprecated):" and "- ``fn`` (deprecated):", "fn: (deprecated, ...)", "fn (bool): Deprecated"
+_ARGUMENTS = (
+    r"^\s*(?:- )?`*(\w+)`*\s*\([^()\n]*\bdeprecated\b[^()\n]*\)\s*:",
+    r"^\s+(\w+):\s*\(deprecated\b",
+    r"^\s+(\w+)\s*\([^()\n]*\)\s*:\s*Deprecated\b",
+)
+
+
 def _marked(docstring: str, partly: dict[str, None]) -> str:
     """``.. deprecated:: 2.2`` of the whole; arguments that are described as deprecated go to ``partly``."""
-    for name in re.findall(r"^\s*(\w+)\s*\([^()\n]*\bdeprecated\b[^()\n]*\)\s*:", docstring, re.M):
-        partly[f"argument {name} is described as deprecated"] = None
+    for pattern in _ARGUMENTS:
+        for name in re.findall(pattern, docstring, re.M):
+            partly[f"argument {name} is described as deprecated"] = None
+    lines = docstring.split("\n")
+    for number, line in enumerate(lines):
+        mark = re.match(r"( +)\.\. deprecated::[ \t]*([\w.]*)", line)
+        above = (re.match(r"( *)(\w+)\b[^:\n]*:", before) for before in reversed(lines[:number]))
+        owner = next((found for found in above if found and mark and len(found[1]) < len(mark[1])), None)
+        if mark and owner and owner[2] not in ("Args", "Note"):
+            partly[f"argument {owner[2]} is described as deprecated{' since ' + mark[2] if mark[2] else ''}"] = None
     mark = re.search(r"^\.\. deprecated::[ \t]*([\w.]*)[ \t]*(.*(?:\n[ \t]+\S.*)*)", docstring, re.M)
-    if not mark:
-        return ""
-    text = _short(mark[2])
-    return f"deprecated since {mark[1]}{': ' + text if text else ''}" if mark[1] else text or "deprecated"
+    if mark:
+        text = _short(mark[2])
+        return f"deprecated since {mark[1]}{': ' + text if text else ''}" if mark[1] else text or "deprecated"
+    said = re.search(
+        r"^\s*(This (?:function|method|class|decorator|API) is deprecated\b.*(?:\n\s*\S.*)*)", docstring, re.M
+    )
+    said = said or re.match(r"(Deprecated\b.*(?:\n\s*\S.*)*)", docstring)
+    return _short(said[1]) if said else ""
 
 
 def _warning(node: ast.AST, filled: dict[str, str]) -> str:
     """The message of a ``warn(...)`` call about a deprecation, else ""."""
-    if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] not in ("warn", "warn_once"):
+    if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] not in (
+        "warn",
+        "warn_once",
+        "warning",
+    ):
         return ""
     words = _words(node.args[0], filled) if node.args else ""
     given = [ast.unparse(item) for item in (*node.args[1:], *(keyword.value for keyword in node.keywords))]
-    about = "deprecat" in words.lower() or "DeprecationWarning" in given
+    about = "deprecat" in words.lower() or bool({"DeprecationWarning", "FutureWarning"} & set(given))
     return words if about else ""
 
 

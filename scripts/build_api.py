@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,64 +19,23 @@ KNOWLEDGE = Path(__file__).parent.parent / "src" / "shardguide" / "knowledge"
 sys.path[:0] = [str(KNOWLEDGE.parent.parent), str(Path(__file__).parent)]
 
 from api_reading import Helpers, Variables, annotation, deprecations, helpers, options, wraps  # noqa: E402
+from api_scope import (  # noqa: E402
+    FORGOTTEN,
+    HOMES,
+    IMPORTS_TOO,
+    INNER,
+    MODULES,
+    NAMES,
+    PATCHES,
+    PRIVATE_MEMBERS,
+    READERS,
+    RUN,
+)
 from shardguide.installed.lookup import Tree  # noqa: E402
 from shardguide.installed.resolve import Found, Module, Resolver, members, parents  # noqa: E402
 from shardguide.installed.signature import decorators, methods, typed  # noqa: E402
 from shardguide.knowledge import api, releases  # noqa: E402
 from shardguide.knowledge.lines import render  # noqa: E402
-
-# Every patch on the package index, read in November 2026.
-PATCHES = {
-    "2.0": ("2.0.0", "2.0.1"),
-    "2.1": ("2.1.0", "2.1.1", "2.1.2"),
-    "2.2": ("2.2.0", "2.2.1", "2.2.2"),
-    "2.3": ("2.3.0", "2.3.1"),
-    "2.4": ("2.4.0", "2.4.1"),
-    "2.5": ("2.5.0", "2.5.1"),
-    "2.6": ("2.6.0",),
-    "2.7": ("2.7.0", "2.7.1"),
-    "2.8": ("2.8.0",),
-    "2.9": ("2.9.0", "2.9.1"),
-    "2.10": ("2.10.0",),
-    "2.11": ("2.11.0",),
-    "2.12": ("2.12.0", "2.12.1"),
-    "2.13": ("2.13.0",),
-    "2.14": ("2.14.0", "2.14.1"),
-    "2.15": ("2.15.0",),
-}
-
-# Modules outside torch.distributed whose public names are all taken; of torch.distributed every module is, see below.
-MODULES = (
-    "torch.distributed._composable.fsdp",
-    "torch.distributed._composable",
-    "torch.distributed._tensor",
-    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
-    "torch.nn.parallel",
-    "torch.nn.utils",
-    "torch.nn.utils.clip_grad",
-    "torch.optim",
-    "torch.optim.lr_scheduler",
-    "torch.amp",
-    "torch.cuda.amp",
-    "torch.accelerator",
-    "torch.cuda",
-    "torch.cuda.memory",
-    "torch.xpu",
-    "torch.compiler",
-    "torch.utils.checkpoint",
-    "torch.utils.data.distributed",
-)
-# Single names of modules that are otherwise none of our business.
-NAMES = (
-    *("torch.compile", "torch.save", "torch.load", "torch.manual_seed", "torch.set_default_device", "torch.autocast"),
-    *("torch.nn.Module", "torch.nn.Parameter", "torch.nn.SyncBatchNorm", "torch.nn.functional.cross_entropy"),
-    *("torch.nn.Linear", "torch.nn.LayerNorm", "torch.nn.ModuleList", "torch.nn.ModuleDict", "torch.nn.Sequential"),
-)
-# Of several public names of one object these modules give the one that the documentation uses.
-HOMES = ("torch.distributed.device_mesh", "torch.distributed.nn.functional")
-# Where environment variables are looked for.
-READERS = ("torch/distributed/", "torch/nn/parallel/", "torch/utils/checkpoint.py")
-RUN = "torch/distributed/run.py"
 
 Variant = list[Any]  # kind, then what api.py says
 
@@ -113,13 +73,18 @@ class Index:
             parts = parts[:-1] if parts[-1] == "__init__" else parts
             if not any(part.startswith("_") for part in parts):
                 found.append(".".join(parts))
-        return sorted({*found, *MODULES})
+        return sorted({*found, *MODULES, *INNER})
 
     def public(self, module: Module) -> list[str]:
         """Public names of a module; a package without ``__all__`` offers what it imports as well."""
         names = [name for name in module.public() if not (bookkeeping(module, name) and not module.exported)]
+        if module.name in INNER:
+            return [name for name in names if name in module.exported or called(module.names.get(name, ()))]
         if not module.exported and (module.file.endswith("__init__.py") or module.name in MODULES):
             names += [name for name in module.imports if not name.startswith("_")]
+        if module.name in IMPORTS_TOO:
+            more = [name for name in (*module.imports, *module.names) if not name.startswith("_")]
+            names += [name for name in more if not bookkeeping(module, name)]
         for source in module.stars:
             star = self.resolver.module(source)
             names += star.public() if star is not None else []
@@ -150,11 +115,11 @@ class Index:
 
     def add_members(self, name: str, found: Found, variant: Variant) -> None:
         """Methods, each under a name of its own; attributes and bases as parts of the class."""
-        attributes = []
+        attributes = list(FORGOTTEN.get((self.folder.name, name), ()))
         covered = self.covered(found)
         inherited = {item for base in covered for item in methods(self.resolver, base)}
         own = {item for node in found.nodes if isinstance(node, ast.ClassDef) for item in members(node)}
-        for item in methods(self.resolver, found):
+        for item in (*methods(self.resolver, found), *PRIVATE_MEMBERS.get(name, ())):
             member = self.resolver.find(f"{found.module}.{found.name}.{item}")
             if member is None or (item in inherited and item not in own):
                 continue
@@ -166,6 +131,8 @@ class Index:
             self.variants[f"{name}.{item}"] = described
             if (member.module, member.name) != (found.module, f"{found.name}.{item}"):
                 self.places[f"{name}.{item}"] = (member.file, member.name)
+            if described[0] in CLASSES:
+                self.add_members(f"{name}.{item}", member, described)
         bases = [self.names[base.module, base.name][0] for base in covered]
         details = {"bases": bases, "attributes": sorted(attributes)}
         details = {key: value for key, value in details.items() if value}
@@ -205,6 +172,11 @@ def rank(name: str) -> tuple[int, int, int, str]:
     return private, 0 if module in HOMES else 1, name.count("."), name
 
 
+def called(nodes: Iterable[ast.AST]) -> bool:
+    """Whether it is a function or class, no constant."""
+    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) for node in nodes)
+
+
 def bookkeeping(module: Module, name: str) -> bool:
     """Loggers and type variables: public by their name only."""
     for node in module.names.get(name, ()):
@@ -224,6 +196,7 @@ def describe(resolver: Resolver, found: Found) -> Variant:
     if returns and returns[-1] is not None:
         details["returns"] = annotation(ast.unparse(returns[-1]))
     whole, partly = deprecations(found.nodes, around(resolver, found.module))
+    whole = whole or instance(resolver, found)
     if whole:
         details["deprecated"] = whole
     if partly:
@@ -234,6 +207,18 @@ def describe(resolver: Resolver, found: Found) -> Variant:
     if details:
         extend(variant, details)
     return variant
+
+
+def instance(resolver: Resolver, found: Found) -> str:
+    """What the class says of itself whose only instance this is: ``reduce_op = _reduce_op()``."""
+    node = found.nodes[-1]
+    value = node.value if isinstance(node, ast.Assign) else None
+    if not isinstance(value, ast.Call) or value.args or not ast.unparse(value.func).startswith("_"):
+        return ""
+    made = resolver.find(f"{found.module}.{ast.unparse(value.func)}")
+    inside = [item for one in made.nodes if isinstance(one, ast.ClassDef) for item in one.body] if made else []
+    asked = [item for item in inside if isinstance(item, ast.FunctionDef) and item.name == "__getattribute__"]
+    return deprecations((*asked, *(made.nodes if made else ())), {})[0]
 
 
 _around: dict[tuple[str, str], Helpers] = {}

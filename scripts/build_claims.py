@@ -1,7 +1,7 @@
 """Build data/claims.json: look every claim's words up in every PyTorch release.
 
     python scripts/build_claims.py WHEELS [--check] [--index FILE]
-    python scripts/build_claims.py --digest "a sentence as it stands on the page"
+    python scripts/build_claims.py --digest "a sentence as a reader sees it on the page"
 
 WHEELS is the folder that scripts/fetch_wheels.py filled. Fails, naming the claim, when words are not found in 2.13 (unless
 the claim's `from` or `to` excludes it), stand outside the definition that the claim names, or serve two claims.
@@ -11,7 +11,6 @@ the claim's `from` or `to` excludes it), stand outside the definition that the c
 from __future__ import annotations
 
 import ast
-import hashlib
 import re
 import sys
 from pathlib import Path
@@ -23,6 +22,7 @@ KNOWLEDGE = Path(__file__).parent.parent / "src" / "shardguide" / "knowledge"
 sys.path.insert(0, str(KNOWLEDGE.parent.parent))
 
 from shardguide.installed.lookup import Place, Tree, find, missing  # noqa: E402
+from shardguide.installed.pages import fingerprint  # noqa: E402
 from shardguide.installed.resolve import moved  # noqa: E402
 from shardguide.knowledge import releases  # noqa: E402
 from shardguide.knowledge.lines import render  # noqa: E402
@@ -35,8 +35,9 @@ class Wrong(Exception):
 
 
 def digest(sentence: str) -> str:
-    """SHA-256 of a sentence, its white space normalised."""
-    return hashlib.sha256(" ".join(sentence.split()).encode()).hexdigest()
+    """What a source keeps of a sentence, as it is written in TOML."""
+    found = fingerprint(sentence)
+    return f'digest = "{found.digest}", words = {found.words}, key = "{found.key}", at = {found.at}'
 
 
 def load(folder: Path) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
@@ -145,16 +146,17 @@ def one(
     holds = set(possible)
     for source in claim["sources"]:
         if "page" in source:
-            if source["page"] not in pages or not re.fullmatch("[0-9a-f]{64}", source["digest"]):
-                raise Wrong("unknown page or wrong digest")
-            sources.append({"page": source["page"], "section": source.get("section", ""), "digest": source["digest"]})
+            sources.append(page_source(source, pages))
+            owner = words.setdefault((source["page"], source["digest"]), name)
+            if owner != name:
+                raise Wrong(f"{owner} rests on the same sentence of {source['page']}")
             continue
         where = tuple(Place(*item) for item in places[source["place"]]["at"])
         anchors = tuple(" ".join(anchor.split()) for anchor in source["anchors"])
         for anchor in anchors:
             if len(anchor) < 8 or not anchor.isascii():
                 raise Wrong(f"too short to be found again, or not ASCII: {anchor!r}")
-            owner = words.setdefault((source["place"], anchor), name)
+            owner = words.setdefault((":".join(where[0][1:]), anchor), name)  # two places may be one definition
             if owner != name:
                 raise Wrong(f"{owner} rests on the same words: {anchor!r}")
         found = [tree.minor for tree in trees if tree.holds(where, anchors)]
@@ -174,6 +176,18 @@ def one(
     if "witness" in claim:
         result["witness"] = claim["witness"]
     return {**result, "sources": sources}
+
+
+def page_source(source: dict[str, Any], pages: dict[str, Any]) -> dict[str, Any]:
+    """A source that is a page."""
+    if source["page"] not in pages:
+        raise Wrong(f"unknown page {source['page']}")
+    known = {key: source.get(key) for key in ("digest", "words", "key", "at")}
+    if None in known.values() or not re.fullmatch("[0-9a-f]{64}", source["digest"]) or source["words"] < 4:
+        raise Wrong(
+            "a page needs digest, words, key and at, as --digest prints them for a sentence of four words or more"
+        )
+    return {"page": source["page"], "section": source.get("section", ""), **known}
 
 
 def main(arguments: list[str]) -> int:

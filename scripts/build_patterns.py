@@ -3,13 +3,15 @@
     python scripts/build_patterns.py [--check]
 
 Each file starts with a comment block, ``# /// pattern`` to ``# ///``, that holds TOML. The code after it is parsed, and every
-name, method and keyword that it uses is compared with the API index of every release. Nothing is executed here: the test
+name, method and keyword that it uses is compared with the API index of every release (a header's ``since`` says from when on
+something works that names alone cannot show). Nothing is executed here: the test
 that a header names does that. `--check` compares with what is in the tree and writes nothing.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ FIELDS = {
     "processes",
     "not_run",
     "own",
+    "since",
     "run",
     "before",
 }
@@ -87,7 +90,7 @@ def one(path: Path, topics: set[str]) -> tuple[str, dict[str, Any], list[str]]:
     for text in [*header.get("run", {}), *(new for pairs in header.get("before", {}).values() for new in pairs)]:
         if text not in code:
             raise Wrong(f"nothing to replace: {text!r} does not stand in the code")
-    if code.count("\n") > LONGEST and not name.endswith("full-loop"):
+    if code.count("\n") > LONGEST and not name.endswith(("full-loop", "full-script")):
         raise Wrong(f"{code.count(chr(10))} lines are no snippet any more")
     own = frozenset(header.get("own", ()))
     offered, why = [], []
@@ -97,6 +100,8 @@ def one(path: Path, topics: set[str]) -> tuple[str, dict[str, Any], list[str]]:
         except SyntaxError as error:
             raise Wrong(f"does not parse: {error}") from None
         found = problems(tree, release, own)
+        if "since" in header and not releases.within(release, f"{header['since']}-{releases.NEWEST}"):
+            continue  # what names and keywords cannot show, such as an argument's new form: the header says from when on
         if not found:
             offered.append(release)
         elif release == "2.13":
@@ -158,10 +163,9 @@ def main(arguments: list[str]) -> int:
         )
         return 0 if same and not wrong else 1
     target.write_text(text, encoding="utf-8")
-    for line in text.split("\n")[3:]:
-        if line.startswith('"'):
-            entry = line.split('"releases": "')[1].split('"')[0]
-            print(f"{line.split(chr(34))[1]:<40} {entry}")
+    for name, entry in json.loads(text).items():
+        if not name.startswith("@"):
+            print(f"{name:<40} {entry['releases']}")
     return 1 if wrong else 0
 
 

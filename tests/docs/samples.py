@@ -10,7 +10,9 @@ from typing import Any
 
 from shardguide.guidance.serialise import to_dict, to_json
 from shardguide.workflows.backend import BackendRequest, backend
+from shardguide.workflows.fsdp2 import Fsdp2Request, fsdp2
 from shardguide.workflows.init import InitRequest, init
+from shardguide.workflows.join import JoinRequest, join
 from shardguide.workflows.plan import PlanRequest, plan
 from shardguide.workflows.tune import TuneRequest, tune
 
@@ -75,6 +77,15 @@ REQUESTS: dict[str, Callable[[], Any]] = {
     "backend between tables": lambda: backend(
         BackendRequest({"torch": "2.8", "device": "xpu", "inter": "ethernet", "os": "linux", "needs": "all"})
     ),
+    "join nothing known": lambda: join(JoinRequest({"torch": "2.13"})),
+    "join complete": lambda: join(
+        JoinRequest({"torch": "2.13", "with": "ddp,zero,own", "uneven": "yes", "on_exhausted": "drain", "collectives": "yes"})
+    ),
+    "join FSDP": lambda: join(JoinRequest({"torch": "2.13", "with": "fsdp", "uneven": "unknown", "on_exhausted": "stop"})),
+    "fsdp2 nothing known": lambda: fsdp2(Fsdp2Request({"torch": "2.13"})),
+    "fsdp2 complete": lambda: fsdp2(Fsdp2Request({"torch": "2.13", "goal": "memory,compile,migrate", "using": "fsdp1"})),
+    "fsdp2 FSDP1 release": lambda: fsdp2(Fsdp2Request({"torch": "2.1", "goal": "sharding,migrate"})),
+    "fsdp2 private module": lambda: fsdp2(Fsdp2Request({"torch": "2.4", "goal": "frozen,migrate"})),
     "init nothing known": lambda: init(InitRequest({"torch": "2.13"})),
     "init complete": lambda: init(
         InitRequest({"torch": "2.13", "method": "tcp", "backend": "gloo", "address": "node0:29500", "world_size": "2", "rank": "1"})

@@ -16,7 +16,12 @@ from shardguide.guidance.serialise import to_dict
 from shardguide.workflows import fields
 from shardguide.workflows.backend.checks import Row as NeededOperation
 from shardguide.workflows.backend.fields import FIELDS as BACKEND
+from shardguide.workflows.fsdp2.fields import FIELDS as FSDP2
+from shardguide.workflows.fsdp2.tables import Compared, Mapped
 from shardguide.workflows.init.fields import FIELDS as INIT
+from shardguide.workflows.join import Part as JoinPart
+from shardguide.workflows.join.fields import FIELDS as JOIN
+from shardguide.workflows.join.hooks import Shadowed
 from shardguide.workflows.plan import PlanRequest, plan
 from shardguide.workflows.tune.table import Row
 
@@ -32,6 +37,7 @@ TUPLES: dict[str, Any] = {
     "check": contract.Check, "source": contract.Source, "next": contract.Next, "approval": contract.Approval,
     "rank_run": records.RankRun, "group": records.Group, "optimizer_support": Support, "refusal": Refusal,
     "before_after_row": Row, "needed_operation": NeededOperation,
+    "join_part": JoinPart, "shadowed": Shadowed, "compared": Compared, "mapped": Mapped,
 }  # fmt: skip
 # Objects whose keys are data, not fields.
 OPEN = {"answers", "formulas", "settings", "arguments"}
@@ -75,6 +81,8 @@ def test_the_records_are_as_different_as_their_names() -> None:
     assert record("tune complete")["benefit"]
     assert any("not read" in row["marks"] for row in record("backend between tables")["capabilities"]["rows"])
     assert record("init call")["checks"][0]["result"] == "failed"
+    assert {row["result"] for row in record("join complete")["shadowed"]} == {"passed", "unknown"}
+    assert record("fsdp2 complete")["mapping"] and not record("fsdp2 FSDP1 release")["mapping"]
     results = {check["result"] for name in REQUESTS for check in record(name)["checks"]}
     assert results == {"passed", "failed", "unknown"}
 
@@ -91,7 +99,7 @@ def test_definitions_have_the_fields_of_the_record() -> None:
 
 
 def test_closed_lists_are_those_of_the_product() -> None:
-    told = {field.name for field in (*fields.PLAN, *BACKEND, *INIT)}
+    told = {field.name for field in (*fields.PLAN, *BACKEND, *INIT, *JOIN, *FSDP2)}
     assert set(SCHEMA["properties"]["answers"]["propertyNames"]["enum"]) == told
     assert set(SCHEMA["$defs"]["accounting"]["properties"]["param_dtype"]["enum"]) == {*ITEMSIZE, None}
     assert set(SCHEMA["$defs"]["layout"]["properties"]["strategy"]["enum"]) == records.STRATEGIES
@@ -159,6 +167,8 @@ def _objects(value: Any, key: str = "") -> Iterator[dict[str, Any]]:
         "tune complete",
         "backend complete",
         "init complete",
+        "join complete",
+        "fsdp2 complete",
     ],
 )
 def test_a_field_too_many_is_an_error_everywhere(name: str) -> None:
@@ -187,7 +197,7 @@ def test_a_missing_field_is_an_error_everywhere(name: str) -> None:
 BROKEN: dict[str, tuple[str, list[Any], Any]] = {
     "another schema": ("plan complete", ["schema"], "shardguide/2"),
     "an id that is no digest": ("plan complete", ["id"], "1"),
-    "a workflow that is not described": ("plan complete", ["workflow"], "join"),
+    "a workflow that is not described": ("plan complete", ["workflow"], "cook"),
     "a plan under tune's name": ("plan complete", ["workflow"], "tune"),
     "a status that contradicts the questions": ("plan no optimizer", ["status"], "complete"),
     "answers wanted, nothing asked": ("plan complete", ["status"], "needs_answers"),

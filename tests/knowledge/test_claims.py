@@ -71,12 +71,32 @@ def test_subjects_are_numbers_of_the_thirty():
         assert all(isinstance(number, int) and 1 <= number <= 30 for number in item.subjects), item.id
 
 
-def test_witnesses_exist():
-    tree = ast.parse((Path(__file__).parent / "test_witnesses.py").read_text(encoding="utf-8"))
-    tests = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    named = {item.witness for item in statements() if item.witness}
-    assert named <= tests
-    assert {name for name in tests if name.startswith("test_")} == named  # no witness without a claim
+def witnesses():
+    """Every test of the files of witnesses, with the file that holds it."""
+    for file in sorted(Path(__file__).parent.glob("test_witnesses*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                yield file.name, node
+
+
+def test_each_witness_is_a_test_and_each_test_a_witness():
+    names = [node.name for _, node in witnesses()]
+    assert sorted(names) == sorted(set(names))  # a claim names the test alone, not its file
+    assert set(names) == {item.witness for item in statements() if item.witness}
+
+
+def test_witnesses_can_fail():
+    """None is skipped or expected to fail, and each compares with something."""
+    for file, node in witnesses():
+        where = f"{file}::{node.name}"
+        decorators = {
+            part.attr for item in node.decorator_list for part in ast.walk(item) if isinstance(part, ast.Attribute)
+        }
+        assert not decorators & {"skip", "skipif", "xfail"}, where
+        called = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+        assert not called & {"skip", "xfail", "importorskip"}, where
+        asserts = any(isinstance(part, ast.Assert) for part in ast.walk(node))
+        assert asserts or called & {"raises", "warns"}, where
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib, in which the sources are read, came with Python 3.11")
@@ -92,6 +112,7 @@ def test_shipped_claims_are_those_of_the_sources():
     for item in statements():
         claim = written[item.id]
         assert item.text == " ".join(claim["text"].split())
+        assert item.witness == claim.get("witness", "")
         anchors = [[" ".join(a.split()) for a in source["anchors"]] for source in claim["sources"] if "place" in source]
         assert anchors == [list(source.anchors) for source in item.sources if isinstance(source, Words)]
 

@@ -137,16 +137,6 @@ def test_tied_weights(mesh):
     together(tokens)
 
 
-def test_mixed_precision_policy_defaults():
-    policy = MixedPrecisionPolicy()
-    assert (policy.param_dtype, policy.reduce_dtype, policy.output_dtype, policy.cast_forward_inputs) == (
-        None,
-        None,
-        None,
-        True,
-    )
-
-
 def test_cpu_offload_policy_fields():
     assert [field.name for field in dataclasses.fields(CPUOffloadPolicy)] == ["pin_memory"]
     assert CPUOffloadPolicy().pin_memory is True

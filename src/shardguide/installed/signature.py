@@ -73,7 +73,7 @@ def methods(resolver: Resolver, found: Found, depth: int = DEPTH) -> list[str]:
         for base in parents(node):
             parent = resolver.find(f"{module.name}.{base}") if depth else None
             if parent is not None and parent.module.startswith(
-                ("torch.distributed", "torch.optim", "torch.amp", "torch.cuda")
+                ("torch.distributed", "torch._C._distributed", "torch.optim", "torch.amp", "torch.cuda")
             ):
                 names |= dict.fromkeys(methods(resolver, parent, depth - 1))
     return list(names)
@@ -85,7 +85,9 @@ def _constructor(resolver: Resolver, module: Module, node: ast.ClassDef, depth: 
     if any(base.rpartition(".")[2] in ("Enum", "IntEnum", "StrEnum", "Flag", "Protocol", "ABC") for base in bases):
         return None if "__init__" not in inside else _init(inside["__init__"])
     if "__init__" in inside:
-        return _init(inside["__init__"])
+        made = _init(inside["__init__"])
+        takes_all = [item[0][:1] for item in made or ()] == ["*", "*"]  # and __new__ says what it really takes
+        return _init(inside["__new__"]) if takes_all and "__new__" in inside else made
     if "dataclass" in decorators(node) or any(base.rpartition(".")[2] == "NamedTuple" for base in bases):
         return _fields(resolver, module, node, depth)
     if "__new__" in inside:

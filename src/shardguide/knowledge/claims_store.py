@@ -32,7 +32,10 @@ class Page(NamedTuple):
     url: str
     section: str
     version: str  # of the page: a release, a commit or the date it was read
-    digest: str  # SHA-256 of the sentence, its white space normalised
+    digest: str  # SHA-256 of the sentence's words, by which it is known again: see installed/pages.py
+    words: int
+    key: str  # its longest word
+    at: int  # how many words stand before that one
 
 
 class Statement(NamedTuple):
@@ -50,6 +53,11 @@ class Statement(NamedTuple):
 def ids() -> list[str]:
     """The ids of all claims, sorted."""
     return [key for key in _lines.keys() if not key.startswith("@")]  # noqa: SIM118 - not a mapping
+
+
+def digest() -> str:
+    """What identifies these claims."""
+    return _lines.digest
 
 
 def get(claim: str) -> Statement:
@@ -71,7 +79,8 @@ def get(claim: str) -> Statement:
             sources.append(Words(place["title"], place["url"], where, tuple(source["anchors"]), source["releases"]))
         else:
             page = _table("@pages")[source["page"]]
-            sources.append(Page(page["title"], page["url"], source["section"], page["version"], source["digest"]))
+            known = (source["digest"], source["words"], source["key"], source["at"])
+            sources.append(Page(page["title"], page["url"], source["section"], page["version"], *known))
     _known[claim] = Statement(
         claim,
         entry["text"],

@@ -37,6 +37,11 @@ def ids() -> list[str]:
     return [key for key in _lines.keys() if not key.startswith("@")]  # noqa: SIM118 - not a mapping
 
 
+def digest() -> str:
+    """What identifies these patterns."""
+    return _lines.digest
+
+
 def get(pattern: str) -> Pattern:
     """One pattern.
 

@@ -70,8 +70,6 @@ def of_claim(claim: str) -> list[str]:
     return list((_lines.get("@claims") or {}).get(claim, ()))
 
 
-def version() -> str:
-    """What identifies the pages and their code: the first digits of the digest of both files."""
-    from shardguide.guidance.sha import sha256
-
-    return sha256((_lines.text + Lines("patterns.json").text).encode()).hexdigest()[:12]
+def digest() -> str:
+    """What identifies these pages."""
+    return _lines.digest

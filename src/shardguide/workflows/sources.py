@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.record import Check, Decision, Release, Source
-from shardguide.guidance.sha import sha256
 from shardguide.installed.verify import claims
 from shardguide.knowledge import claims_store, releases
-from shardguide.knowledge.lines import Lines
-
-_version: list[str] = []
 
 
 def knowledge_version() -> str:
-    """What identifies the knowledge that answered: the first digits of the digest of the shipped claims."""
-    if not _version:
-        _version.append(sha256(Lines("claims.json").text.encode()).hexdigest()[:12])
-    return _version[0]
+    """What identifies the knowledge that answered: the digest of the shipped claims."""
+    return claims_store.digest()
 
 
 class Cited(NamedTuple):

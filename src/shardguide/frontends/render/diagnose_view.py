@@ -21,6 +21,10 @@ def _ranks(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}{'…' if len(ranks) > 8 else ''}"
 
 
+def _where(line: dict[str, Any]) -> str:
+    return f"{line['file']}:{line['line']}" if line["line"] else str(line["file"])
+
+
 def _one(one: dict[str, Any], verbose: bool) -> list[Block]:
     lines = one["evidence"] if verbose else one["evidence"][:3]
     rows = [("cause", one["cause"], ""), ("fix", one["fix"], "")]
@@ -32,7 +36,7 @@ def _one(one: dict[str, Any], verbose: bool) -> list[Block]:
     where = f", {_ranks(one['ranks'])}" if one["ranks"] else ""
     return [
         Heading(f"{one['title']} ({one['confidence']}{where}; {one['id']})"),
-        Items(tuple(f"{line['file']}:{line['line']}: {line['text']}" for line in lines)),
+        Items(tuple(f"{_where(line)}: {line['text']}" for line in lines)),
         Pairs(tuple(rows)),
         Text(f"Sources: {', '.join(one['sources'])}"),
     ]

@@ -9,9 +9,9 @@ from .blocks import Block, Code, Heading, Items, Pairs, Text, Title
 from .plan_view import checks, end, questions, sources
 
 
-def listing(record: dict[str, Any]) -> list[Block]:
-    """The topics by group."""
-    out: list[Block] = [Title("Topics: shardguide explain TOPIC")]
+def listing(record: dict[str, Any], command: str = "explain") -> list[Block]:
+    """The topics by group, with the command that opens one."""
+    out: list[Block] = [Title(f"shardguide {command} NAME opens one of these")]
     for group in record["groups"]:
         rows = tuple((one["id"], one["title"], "") for one in group["topics"])
         out.extend([Heading(group["title"]), Pairs(rows)])

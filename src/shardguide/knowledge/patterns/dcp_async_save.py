@@ -9,7 +9,6 @@
 # test = "test_checkpoint.py::test_dcp_async_save"
 # processes = 2
 # not_run = ""
-# own = ["result"]
 # ///
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 
 class Progress(Stateful):
-    """Save beside the model: dcp.save({"model": ..., "progress": progress}, checkpoint_id=...)."""
+    """Belongs beside the model into what is saved and loaded: {"model": ..., "progress": progress}."""
 
     def __init__(self):
         self.epoch, self.batch = 0, 0

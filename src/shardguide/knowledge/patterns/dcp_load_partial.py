@@ -20,7 +20,8 @@ def load_what_is_there(model, folder):
     saved = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
     state = {"model": get_model_state_dict(model)}
     missing = [name for name in state["model"] if f"model.{name}" not in saved]
-    # Without the planner's option a missing entry raises "Missing key in checkpoint state_dict". A different shape raises in any case.
+    # Without the planner's option a missing entry raises "Missing key in checkpoint state_dict". An entry of another shape
+    # raises in any case since 2.6; before, its overlapping part was read without a word.
     dcp.load(state, checkpoint_id=folder, planner=dcp.DefaultLoadPlanner(allow_partial_load=True))
     set_model_state_dict(model, state["model"])
     return missing

@@ -9,7 +9,6 @@
 # test = "test_checkpoint.py::test_dcp_stateful"
 # processes = 2
 # not_run = ""
-# own = ["scheduler.state_dict", "scheduler.load_state_dict"]
 # ///
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -38,4 +37,5 @@ def save(app, folder):
 
 
 def resume(app, step, folder):
+    # Under the key of the save: entries are called app.model.…, and {"model": …} would look for others in vain.
     dcp.load({"app": app}, checkpoint_id=f"{folder}/{step}")

@@ -17,8 +17,8 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
-# States and options of each parameter are stored under its name, not by position in a group: the resumed run may sort
-# its parameters into other groups or other optimizers, as long as each state that it needs was saved.
+# States AND options (learning rate, weight decay) of each parameter are stored under its name. So the resumed run may have
+# another number of optimizers or groups; without this, options are stored by the position of the group, which must then be there.
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
 

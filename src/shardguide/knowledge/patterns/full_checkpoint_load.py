@@ -24,7 +24,8 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.fsdp import fully_shard
 
-# Rank 0 has the tensors, each of the others receives its shards of one tensor after the other.
+# Rank 0 broadcasts one whole tensor after the other; each rank keeps its part. So no rank but 0 reads, and a device needs room
+# for one whole tensor at a time.
 FROM_RANK_0 = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 
 

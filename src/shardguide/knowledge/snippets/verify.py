@@ -11,26 +11,20 @@ import ast
 from shardguide.guidance.record import Verified
 from shardguide.knowledge import api
 
-# Of torch itself, outside the index of distributed packages, but in every release from 2.0 on.
-BASIC = frozenset(
-    [
-        "torch.device",
-        "torch.dtype",
-        "torch.float32",
-        "torch.bfloat16",
-        "torch.float16",
-        "torch.stack",
-        "torch.linalg.vector_norm",
-        "torch.autocast",
-        "torch.set_default_dtype",
-        "torch.manual_seed",
-        "torch.__version__",
-        "torch.get_default_dtype",
-        "torch.version.cuda",
-        "torch.multiprocessing",
-        "torch.multiprocessing.spawn",
-    ]
-)
+# Of torch itself, outside the index of distributed packages, but in every release from 2.0 on (looked up in the wheel of 2.0.1).
+_BASIC = """
+device dtype float32 bfloat16 float16 int64 int32 long uint8 Tensor Generator tensor zeros ones empty arange randn
+randint rand full zeros_like ones_like empty_like cat stack isfinite linalg.vector_norm autocast no_grad enable_grad
+inference_mode set_default_dtype get_default_dtype manual_seed get_rng_state set_rng_state set_num_threads __version__
+version.cuda multiprocessing multiprocessing.spawn cuda.get_rng_state cuda.set_rng_state cuda.Stream cuda.synchronize
+cuda.current_stream cuda.is_available cuda.device_count cuda.reset_peak_memory_stats utils.data.DataLoader
+utils.data.Dataset utils.data.IterableDataset utils.data.TensorDataset utils.data.DistributedSampler
+nn.functional.silu nn.functional.gelu nn.functional.relu nn.functional.mse_loss nn.functional.softmax
+nn.functional.scaled_dot_product_attention nn.LayerNorm nn.Embedding nn.ReLU nn.GELU nn.Sequential nn.ModuleList
+nn.Conv2d nn.SyncBatchNorm nn.BatchNorm1d nn.EmbeddingBag nn.Parameter float64 bool nn.init nn.init.zeros_
+nn.init.normal_ nn.init.ones_ utils.data.Subset
+"""
+BASIC = frozenset(f"torch.{name}" for name in _BASIC.split())
 # Private, so not in the index; read in torch/distributed/fsdp/api.py of 2.0.0 to 2.13.0.
 PRIVATE = frozenset(("torch.distributed.fsdp.ShardingStrategy._HYBRID_SHARD_ZERO2",))
 # What a method name means in the snippets: the classes of which one must have it in the release.
@@ -62,13 +56,13 @@ METHODS: dict[str, tuple[str, ...]] = {
 }
 # Methods of tensors, of Python's own types, of transformers and of the user's model: not PyTorch's distributed API.
 _OTHERS = """
-abs add add_ all allclose any append argmax backward bfloat16 chunk clone close contiguous copy_ cpu
-cross_entropy cuda data_ptr detach dim discard div_ double dump element_size equal eval exists expand extend
-fill_ flatten float format from_pretrained get get_rank half index init_weights is_alive is_floating_point
-isdecimal item items join keys lower max mean min mkdir mul_ new_empty new_zeros normal_ numel pop put read
-read_text removeprefix requires_grad_ reset_parameters reshape resolve setdefault shape size softmax split sqrt
-square squeeze start startswith strip sum super terminate tie_weights to tolist transpose type_as uniform_
-unlink unsqueeze values view write write_text zero_
+abs add add_ all allclose any append argmax backward bfloat16 chunk clone close contiguous copy_ cpu cross_entropy
+cuda cumsum data_ptr detach dim discard div_ double dump element_size equal eval exists exp expand extend fill_
+flatten flip float format from_pretrained get get_rank half index init_weights is_alive is_floating_point isdecimal
+item items join keys log lower max mean min mkdir mul_ new_empty new_zeros normal_ numel pop put read read_text
+removeprefix requires_grad_ reset_parameters reshape resolve roll setdefault shape size softmax split sqrt square
+squeeze start startswith strip sum super terminate tie_weights to tolist transpose type_as uniform_ unlink unsqueeze
+values view write write_text zero_
 """
 OTHERS = frozenset(_OTHERS.split())
 
@@ -155,6 +149,8 @@ def _packages() -> frozenset[str]:
             "torch.xpu",
             "torch.optim",
             "torch.version",
+            "torch.utils",
+            "torch.utils.data",
         }
         for name in api.names():
             parts = name.split(".")
@@ -172,7 +168,7 @@ def _call(
     dotted = _dotted(node.func, names)
     if dotted:
         return _misused(node, dotted, dicts, release) if dotted.startswith("torch.") else []
-    if not isinstance(node.func, ast.Attribute) or node.func.attr in OTHERS | own:
+    if not isinstance(node.func, ast.Attribute) or node.func.attr in OTHERS | own or _own(node.func.value):
         return []
     method = node.func.attr
     owners = [f"{owner}.{method}" for owner in METHODS.get(method, ())] or api.ending(method)
@@ -181,6 +177,15 @@ def _call(
         return [f"line {node.lineno}: nothing in PyTorch {release} has the method {method}"]
     # What the object is, only running shows: one class whose method can be called so is enough.
     return min((_misused(node, name, dicts, release) for name in have), key=len)
+
+
+def _own(owner: ast.expr) -> bool:
+    """Whether a method is called on ``self`` or ``super()``, which is the user's own class."""
+    while isinstance(owner, ast.Attribute):
+        owner = owner.value
+    if isinstance(owner, ast.Call):
+        return isinstance(owner.func, ast.Name) and owner.func.id == "super"
+    return isinstance(owner, ast.Name) and owner.id == "self"
 
 
 def _misused(node: ast.Call, dotted: str, dicts: dict[str, list[str]], release: str) -> list[str]:

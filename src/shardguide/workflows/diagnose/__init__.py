@@ -15,7 +15,7 @@ from ..release import Resolved, resolve
 from ..sources import cite
 from . import order
 from .files import Input, collect
-from .match import Candidate, candidates
+from .match import Candidate, Shown, candidates
 
 APPROVE = "Is this the fix to make? Nothing is changed before you confirm it."
 SHOWN = 5  # diagnoses in an answer
@@ -45,8 +45,9 @@ def diagnose(request: DiagnoseRequest) -> Guidance:
     inputs, left = collect(request.paths) if request.paths else ([], [])
     logs = read([one for one in inputs if one.kind == "log"])
     start = order.first(logs)
-    found = order.ranked(candidates(logs), start)
-    return _record(request, resolved, inputs, left, logs, start, found)
+    recorded, damaged = from_dumps([one for one in inputs if one.kind == "flight recorder"])
+    found = order.ranked([*candidates(logs), *recorded], start)
+    return _record(request, resolved, inputs, [*left, *damaged], logs, start, found)
 
 
 def read(inputs: Sequence[Input]) -> list[Evidence]:
@@ -58,6 +59,39 @@ def read(inputs: Sequence[Input]) -> list[Evidence]:
     words = diagnosis_store.words()
     automaton = matcher(words)
     return merged(scan(one.path, automaton, len(words)) for one in inputs)
+
+
+def from_dumps(inputs: Sequence[Input]) -> tuple[list[Candidate], list[str]]:
+    """What the Flight Recorder dumps of the ranks show, and which of them could not be read."""
+    if not inputs:
+        return [], []
+    from shardguide.guidance.errors import UnusableInput
+    from shardguide.readers.flight_recorder import read as read_dump
+
+    from .alignment import Alignment, own_frame
+
+    alignment = Alignment()
+    damaged = []
+    for one in inputs:
+        try:
+            alignment.take(read_dump(one.path))
+        except UnusableInput as error:
+            if one.named and len(inputs) == 1:
+                raise
+            damaged.append(str(error))
+    found = []
+    for number, finding in enumerate(alignment.findings()):
+        diagnosis = diagnosis_store.get(finding.kind)
+        place = own_frame(finding.frames)
+        shown = [Shown(finding.file, 0, finding.text)]
+        if place:
+            shown.append(Shown(finding.file, 0, f"stack: {place}"))
+        # The earliest disagreement stands above all that follows from it.
+        found.append(
+            Candidate(diagnosis, diagnosis.confidence if not number else "possible", finding.ranks, tuple(shown),
+                      100.0 - number, (finding.file, number), place)
+        )  # fmt: skip
+    return found, damaged
 
 
 def _outcome(logs: Sequence[Evidence], start: order.First, found: list[Candidate]) -> str:
@@ -77,6 +111,7 @@ def _shown(one: Candidate, sources: Sequence[str]) -> dict[str, Any]:
         "confidence": one.confidence,
         "ranks": list(one.ranks),
         "evidence": [line._asdict() for line in one.evidence],
+        "place": one.place,
         "cause": diagnosis.cause,
         "tell": diagnosis.tell,
         "fix": diagnosis.fix,
@@ -134,7 +169,7 @@ def _record(
         checks=tuple(checks),
         sources=cited.sources,
         next=next_,
-        done=(f"{len(logs)} file{'s' if len(logs) != 1 else ''} read",),
+        done=(f"{len(inputs)} file{'s' if len(inputs) != 1 else ''} read",),
         not_done=(*left, *(log.problem for log in logs if log.problem), *cited.not_confirmed),
         approval=approval,
         extra={
@@ -163,7 +198,7 @@ def _checks(kept: list[Candidate], outcome: str) -> list[Check]:
         Check(
             "pattern",
             "passed",
-            f"{first_.diagnosis.id} rests on {at.file}:{at.line}; every other one on lines of its own.",
+            f"{first_.diagnosis.id} rests on {at.file}{f':{at.line}' if at.line else ''}; every other one on lines of its own.",
         )
     ]
 

@@ -297,3 +297,17 @@ def _group(name: str, group: _Group) -> str:
 def _ranks(ranks: tuple[int, ...]) -> str:
     shown = ", ".join(str(rank) for rank in ranks[:8])
     return f"{shown} and {len(ranks) - 8} more" if len(ranks) > 8 else shown
+
+
+def own_frame(frames: tuple[tuple[str, int, str], ...]) -> str:
+    """The innermost frame outside installed packages and the interpreter: the line of the user's own code."""
+    for file, line, function in frames:
+        if (
+            file
+            and "site-packages" not in file
+            and "dist-packages" not in file
+            and "/torch/" not in file
+            and "<" not in file
+        ):
+            return f"{file}:{line} in {function}"
+    return ""

@@ -82,7 +82,7 @@ def _take(path: str, found: list[Input], left: list[str], named: bool) -> None:
             left.append(f"{shown(path)}: not a plain file")
             return
         with open(path, "rb") as file:  # noqa: PTH123
-            head = file.read(512)
+            head = file.read(4096)
     except OSError as error:
         if named:
             raise UnusableInput(f"{shown(path)} cannot be read: {(error.strerror or str(error)).lower()}.") from None
@@ -101,14 +101,15 @@ def _take(path: str, found: list[Input], left: list[str], named: bool) -> None:
 
 
 def kind_of(head: bytes) -> str:
-    """What the first bytes say: "log" for text and compressed files, "" for what is not read."""
-    if (
-        head[:2] in (b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff")
-        or head[:6] == b"\xfd7zXZ\x00"
-        or head[:4] == b"\x28\xb5\x2f\xfd"
-    ):
+    """What the first bytes say: "log" for text and compressed files, "flight recorder", "" for what is not read."""
+    from shardguide.readers.flight_recorder import is_dump
+
+    packed = (b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
+    if head.startswith(packed):
         return "log"
-    if head[:1] == b"\x80" and len(head) > 1 and 2 <= head[1] <= 5:
-        return "pickle"
+    if is_dump(head):
+        return "flight recorder"
+    if head[:1] == b"\x80":
+        return ""
     text = sum(byte >= 32 or byte in (9, 10, 13, 27, 8, 7, 12) for byte in head)
     return "log" if text >= 0.9 * len(head) else ""

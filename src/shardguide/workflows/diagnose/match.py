@@ -22,7 +22,7 @@ class Shown(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A diagnosis that the evidence speaks for."""
+    """A diagnosis that the evidence speaks for. ``place`` is the line of the user's code, where it is known."""
 
     diagnosis: Diagnosis
     confidence: str  # one of LEVELS
@@ -30,6 +30,7 @@ class Candidate(NamedTuple):
     evidence: tuple[Shown, ...]
     weight: float  # how much speaks for it beyond its confidence: more is better
     order: tuple[str, int] = ("", 0)  # file and line of its first evidence
+    place: str = ""
 
 
 def candidates(logs: Sequence[Evidence]) -> list[Candidate]:

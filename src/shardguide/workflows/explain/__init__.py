@@ -70,7 +70,8 @@ def _record(request: ExplainRequest, resolved: Resolved, topic: Topic | None, wa
         answers["torch"] = Answer(release.version, release.known_from)
     said = sorted((name, answer.value) for name, answer in answers.items() if name != "torch")
     inputs = [said, request.full_script, [(one.id, one.code) for one in shown]]
-    identity = digest("explain", inputs, release.version, topic_store.version(), knowledge_version())
+    known = (topic_store.digest(), pattern_store.digest(), knowledge_version())
+    identity = digest("explain", inputs, release.version, known)
     checks = _checks(looked_up, shown, listed, release)
     waiting = bool(resolved.questions)
     next_, approval = closing(
@@ -205,8 +206,6 @@ def _notes(topic: Topic | None, listed: list[dict[str, Any]], release: Release) 
     for one in lacking:
         has = f"it needs what PyTorch {one['releases']} has" if one["releases"] else "no release has all of it"
         notes.append(f"{one['id']} is not shown for {release.version}: {has}.")
-    if topic and "join" in topic.id and release.version:
-        return notes
     return notes
 
 
