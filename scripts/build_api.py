@@ -83,8 +83,8 @@ class Index:
         if not module.exported and (module.file.endswith("__init__.py") or module.name in MODULES):
             names += [name for name in module.imports if not name.startswith("_")]
         if module.name in IMPORTS_TOO:
-            more = [name for name in (*module.imports, *module.names) if not name.startswith("_")]
-            names += [name for name in more if not bookkeeping(module, name)]
+            defined = [name for name, nodes in module.names.items() if called(nodes)]
+            names += [name for name in (*module.imports, *defined) if not name.startswith("_")]
         for source in module.stars:
             star = self.resolver.module(source)
             names += star.public() if star is not None else []

@@ -10,6 +10,8 @@ from typing import Any
 
 from shardguide.guidance.serialise import to_dict, to_json
 from shardguide.workflows.backend import BackendRequest, backend
+from shardguide.workflows.diagnose import DiagnoseRequest, diagnose
+from shardguide.workflows.explain import ExplainRequest, explain
 from shardguide.workflows.fsdp2 import Fsdp2Request, fsdp2
 from shardguide.workflows.init import InitRequest, init
 from shardguide.workflows.join import JoinRequest, join
@@ -19,6 +21,7 @@ from shardguide.workflows.tune import TuneRequest, tune
 ROOT = Path(__file__).resolve().parent.parent.parent
 CASES = ROOT / "tests" / "knowledge" / "family_cases"
 READERS = ROOT / "tests" / "readers" / "data"
+LOGS = ROOT / "tests" / "docs" / "logs"
 LLAMA = {
     "model": str(ROOT / "examples" / "llama-3.1-8b"),
     "gpus": "16", "nodes": "2", "gpu": "H100 SXM 80GB", "intra": "nvlink", "inter": "infiniband",
@@ -82,6 +85,12 @@ REQUESTS: dict[str, Callable[[], Any]] = {
         JoinRequest({"torch": "2.13", "with": "ddp,zero,own", "uneven": "yes", "on_exhausted": "drain", "collectives": "yes"})
     ),
     "join FSDP": lambda: join(JoinRequest({"torch": "2.13", "with": "fsdp", "uneven": "unknown", "on_exhausted": "stop"})),
+    "explain topic": lambda: explain(ExplainRequest("gradient-clipping", torch="2.13")),
+    "explain older release": lambda: explain(ExplainRequest("wrapping", architecture="moe", form="fsdp2", torch="2.4")),
+    "explain script": lambda: explain(ExplainRequest(full_script=True, torch="2.13")),
+    "diagnose killed": lambda: diagnose(DiagnoseRequest((str(LOGS / "killed.log"),), torch="2.13")),
+    "diagnose nothing": lambda: diagnose(DiagnoseRequest((str(LOGS / "quiet.log"),), torch="2.13")),
+    "diagnose unknown": lambda: diagnose(DiagnoseRequest((str(LOGS / "unknown.log"),), torch="2.13")),
     "fsdp2 nothing known": lambda: fsdp2(Fsdp2Request({"torch": "2.13"})),
     "fsdp2 complete": lambda: fsdp2(Fsdp2Request({"torch": "2.13", "goal": "memory,compile,migrate", "using": "fsdp1"})),
     "fsdp2 FSDP1 release": lambda: fsdp2(Fsdp2Request({"torch": "2.1", "goal": "sharding,migrate"})),

@@ -28,6 +28,10 @@ PROBES = (
     "Segmentation fault",
     "core dumped",
     "Signal 9 (SIGKILL)",
+    "PyTorch CUDA memory summary, device ID",
+    "| Allocated memory ",
+    "| GPU reserved memory ",
+    "| Non-releasable memory ",
 )
 
 

@@ -17,6 +17,7 @@
 """torchrun --nproc-per-node 8 train.py. Model, data and sizes are stand-ins: put yours in their place."""
 
 import functools
+import gc
 import os
 
 import torch
@@ -115,10 +116,9 @@ def train() -> None:
 def main() -> None:
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
-    try:
-        train()
-    finally:
-        dist.destroy_process_group()
+    train()
+    gc.collect()  # model and hooks refer to each other; what still holds a group when it goes can abort the exit (seen over Gloo)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

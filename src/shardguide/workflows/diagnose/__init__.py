@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardguide.guidance.hints import Any, NamedTuple
-from shardguide.guidance.record import Answer, Check, Decision, Guidance, Next, Snippet
+from shardguide.guidance.record import Answer, Check, Decision, Fact, Guidance, Next, Snippet
 from shardguide.guidance.serialise import digest
 from shardguide.knowledge import diagnosis_store, pattern_store
 from shardguide.readers.logs.records import Evidence
@@ -46,8 +46,10 @@ def diagnose(request: DiagnoseRequest) -> Guidance:
     logs = read([one for one in inputs if one.kind == "log"])
     start = order.first(logs)
     recorded, damaged = from_dumps([one for one in inputs if one.kind == "flight recorder"])
-    found = order.ranked([*candidates(logs), *recorded], start)
-    return _record(request, resolved, inputs, [*left, *damaged], logs, start, found)
+    by_words, facts = from_words(logs)
+    measured, numbers, broken = from_measurements(inputs)
+    found = order.ranked([*by_words, *recorded, *measured], start)
+    return _record(request, resolved, inputs, [*left, *damaged, *broken], logs, start, found, [*facts, *numbers])
 
 
 def read(inputs: Sequence[Input]) -> list[Evidence]:
@@ -94,6 +96,43 @@ def from_dumps(inputs: Sequence[Input]) -> tuple[list[Candidate], list[str]]:
     return found, damaged
 
 
+def from_words(logs: Sequence[Evidence]) -> tuple[list[Candidate], list[Fact]]:
+    """What the words in the logs say. Of memory they say only that something is to be worked out."""
+    found = candidates(logs)
+    if not any(one.diagnosis.family == "memory" for one in found):
+        return found, []
+    from . import memory, snapshots
+
+    worked_out, facts = memory.from_logs(logs)
+    tables, numbers = snapshots.from_summaries(logs)
+    return [*(one for one in found if one.diagnosis.id not in memory.IDS), *worked_out, *tables], [*facts, *numbers]
+
+
+def from_measurements(inputs: Sequence[Input]) -> tuple[list[Candidate], list[Fact], list[str]]:
+    """What memory snapshots, allocator statistics and profiler traces show."""
+    kinds = {one.kind for one in inputs}
+    found: list[Candidate] = []
+    facts: list[Fact] = []
+    damaged: list[str] = []
+    parts = []
+    if kinds & {"memory snapshot", "memory stats"}:
+        from . import snapshots
+
+        parts += [("memory snapshot", snapshots.from_snapshots), ("memory stats", snapshots.from_stats)]
+    if "trace" in kinds:
+        from .trace import from_traces
+
+        parts.append(("trace", from_traces))
+    for kind, analyse in parts:
+        of = [one for one in inputs if one.kind == kind]
+        if of:
+            candidates_, facts_, damaged_ = analyse(of)
+            found += candidates_
+            facts += facts_
+            damaged += damaged_
+    return found, facts, damaged
+
+
 def _outcome(logs: Sequence[Evidence], start: order.First, found: list[Candidate]) -> str:
     """``diagnosed``; else ``unrecognised`` where something failed, and ``no_failure`` where nothing did."""
     if any(one.diagnosis.kind != "cascade" for one in found):
@@ -130,6 +169,7 @@ def _record(
     logs: list[Evidence],
     start: order.First,
     found: list[Candidate],
+    facts: Sequence[Fact] = (),
 ) -> Guidance:
     release = resolved.release
     outcome = _outcome(logs, start, found)
@@ -165,6 +205,7 @@ def _record(
         torch=release,
         status="complete" if outcome == "diagnosed" else "partial",
         answers=answers,
+        facts=tuple(facts),
         snippets=tuple(snippets),
         checks=tuple(checks),
         sources=cited.sources,

@@ -15,13 +15,15 @@ MOST_DEEP = 12
 # What is no log, whatever stands in it: code, weights, pictures.
 _ENDINGS = ".py .pyc .so .o .a .safetensors .bin .pth .ckpt .gguf .onnx .npy .npz .parquet .arrow .png .jpg .pdf .mp4 .whl .tar"
 _SKIPPED = frozenset(_ENDINGS.split())
+# Keys of torch.cuda.memory_stats(), flat and nested. Logs of training in JSON have others.
+_STATS = (b'"active.all.', b'"allocated_bytes.all.', b'"allocated_bytes": {', b'"num_alloc_retries"')
 
 
 class Input(NamedTuple):
     """One file of the request."""
 
     path: str
-    kind: str  # "log" or "flight recorder"
+    kind: str  # "log", "flight recorder", "memory snapshot", "memory stats" or "trace"
     named: bool  # named by the user, not found in a folder
 
 
@@ -101,15 +103,39 @@ def _take(path: str, found: list[Input], left: list[str], named: bool) -> None:
 
 
 def kind_of(head: bytes) -> str:
-    """What the first bytes say: "log" for text and compressed files, "flight recorder", "" for what is not read."""
+    """What the first bytes say: the kind of an Input, "" for what is not read. Text that is nothing else is a log."""
     from shardguide.readers.flight_recorder import is_dump
 
-    packed = (b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
+    if head.startswith(b"\x1f\x8b"):
+        inside = _unpacked(head)
+        kind = "log" if inside.startswith(b"\x1f\x8b") else kind_of(inside)  # an archive can unpack to itself
+        return kind if kind in ("memory snapshot", "trace") else "log"
+    packed = (b"\xff\xfe", b"\xfe\xff", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
     if head.startswith(packed):
         return "log"
+    if head.lstrip()[:1] in (b"{", b"[", b"\x80"):
+        from shardguide.readers.chrome_trace import is_trace
+        from shardguide.readers.memory_snapshot import is_snapshot
+
+        if is_snapshot(head):
+            return "memory snapshot"
+        if is_trace(head):
+            return "trace"
     if is_dump(head):
         return "flight recorder"
+    if head.lstrip()[:1] in (b"{", b"[") and any(word in head for word in _STATS):
+        return "memory stats"
     if head[:1] == b"\x80":
         return ""
     text = sum(byte >= 32 or byte in (9, 10, 13, 27, 8, 7, 12) for byte in head)
     return "log" if text >= 0.9 * len(head) else ""
+
+
+def _unpacked(head: bytes) -> bytes:
+    """The first bytes of what is compressed with gzip."""
+    import zlib
+
+    try:
+        return zlib.decompressobj(31).decompress(head, 4096)
+    except zlib.error:
+        return b""

@@ -26,6 +26,7 @@ ELSEWHERE = 0.10  # of the GPU is held by other processes, or outside PyTorch's 
 FULL = 0.80  # of the GPU is held by this process's tensors
 POOLS = 0.20  # of the tensors lie in private pools
 LARGE = 0.10  # of the GPU is asked for at once
+MOST_OF = 0.5  # the same, from where on the one tensor is the cause
 NEAR = 150  # lines before a message in which the frames of its traceback may stand
 MOST = 4096
 
@@ -53,7 +54,7 @@ IDS = frozenset(
     | {"fragmentation", "oom_optimizer_foreach", "oom_other_process", "oom_ranks_share_gpu", "oom_outside_allocator"}
     | {
         "oom_memory_fraction",
-        "oom_request_exceeds_gpu",
+        "oom_one_large_tensor",
         "oom_cuda_graph_pools",
         "oom_despite_free_memory",
         "oom_capacity",
@@ -166,9 +167,10 @@ def causes(case: Case) -> list[Cause]:
     """Everything that one case speaks for."""
     oom, found = case.oom, []
     requested = oom.requested.bytes
-    if oom.capacity is not None and requested > oom.capacity.bytes:
-        why = f"asked for {oom.requested.text}, and the GPU has {oom.capacity.text} in all"
-        return [Cause("oom_request_exceeds_gpu", "certain", why, 9), *_by_stack(case)]
+    if oom.capacity is not None and requested >= MOST_OF * oom.capacity.bytes:
+        why = f"asked for {oom.requested.text} at once, and the GPU has {oom.capacity.text} in all"
+        sure = "certain" if requested > oom.capacity.bytes else "likely"
+        return [Cause("oom_one_large_tensor", sure, why, 9), *_by_stack(case)]
     found += _fraction(oom)
     found += _elsewhere(oom)
     found += _fragmentation(oom)
