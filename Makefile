@@ -51,6 +51,11 @@ test-all: $(VENV)/test lint
 ## generate: what is made from the data files (claims and the API index need the releases' wheels: see CONTRIBUTING.md)
 generate: $(VENV)/check
 	$(BIN)/python scripts/build_hardware.py
+	$(BIN)/python scripts/build_patterns.py
+	$(BIN)/python scripts/build_topics.py
+	$(BIN)/python scripts/build_mapping.py
+	$(BIN)/python scripts/build_diagnoses.py
+	$(BIN)/python scripts/build_ask.py
 	$(BIN)/python scripts/readme_demo.py
 
 ## bench: whole-process CPU time and memory beside bare Python

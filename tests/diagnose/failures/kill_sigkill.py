@@ -3,7 +3,6 @@
 # expect = "killed_from_outside"
 # ranks = [1]
 # world = 4
-# limit = 20
 # ///
 import os
 import signal

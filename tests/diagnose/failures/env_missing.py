@@ -1,0 +1,14 @@
+# /// failure
+# planted = "the script is started without a launcher"
+# expect = "env_rendezvous_missing"
+# ranks = "any"
+# layout = "plain"
+# world = 1
+# ///
+import os
+
+import torch.distributed as dist
+
+for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+    os.environ.pop(name)
+dist.init_process_group("gloo")  # planted

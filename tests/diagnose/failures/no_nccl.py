@@ -1,0 +1,8 @@
+# /// failure
+# planted = "backend nccl in a PyTorch without CUDA"
+# expect = "nccl_not_built"
+# ranks = "any"
+# ///
+import torch.distributed as dist
+
+dist.init_process_group("nccl")  # planted
