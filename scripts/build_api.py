@@ -79,7 +79,8 @@ class Index:
         """Public names of a module; a package without ``__all__`` offers what it imports as well."""
         names = [name for name in module.public() if not (bookkeeping(module, name) and not module.exported)]
         if module.name in INNER:
-            return [name for name in names if name in module.exported or called(module.names.get(name, ()))]
+            defined = [name for name, nodes in module.names.items() if called(nodes) and not name.startswith("_")]
+            return list(dict.fromkeys((*module.exported, *defined)))
         if not module.exported and (module.file.endswith("__init__.py") or module.name in MODULES):
             names += [name for name in module.imports if not name.startswith("_")]
         if module.name in IMPORTS_TOO:

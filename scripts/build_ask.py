@@ -14,6 +14,7 @@ import os
 import sqlite3
 import sys
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from shardguide.knowledge import ask_store, claims_store, diagnosis_store, patte
 
 TARGET = {"id", "title", "words", "asks"}
 FOREIGN = {"id", "title", "hard", "asks"}
+INTENT = {"target", "needs", "bonus", "phrases"}
+NEEDS = ("", "name", "size", "gpus", "releases")
 # One row for each page, in columns that count differently, and rows for single phrasings, claims, patterns and diagnoses.
 TABLES = {
     "pages": ("title", "words", "asks", "claims"),
@@ -45,6 +48,7 @@ def glossary() -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, An
     """The targets, the subjects of others, and how questions are read."""
     targets: list[dict[str, Any]] = []
     foreign: list[dict[str, Any]] = []
+    intents: list[dict[str, Any]] = []
     words: dict[str, Any] = {}
     wrong: list[str] = []
     for path in sorted((KNOWLEDGE / "ask").glob("*.toml")):
@@ -52,7 +56,8 @@ def glossary() -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, An
             source = tomllib.loads(path.read_text(encoding="utf-8"))
         except tomllib.TOMLDecodeError as error:
             raise Wrong(f"{path.name}: {error}") from None
-        for key, of, fields in (("target", targets, TARGET), ("foreign", foreign, FOREIGN)):
+        kinds = (("target", targets, TARGET), ("foreign", foreign, FOREIGN), ("intent", intents, INTENT))
+        for key, of, fields in kinds:
             for one in source.pop(key, []):
                 if set(one) != fields:
                     wrong.append(
@@ -62,13 +67,16 @@ def glossary() -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, An
         words |= source
     names = [one["id"] for one in (*targets, *foreign)]
     wrong += [f"{name} stands twice" for name in sorted(set(names)) if names.count(name) > 1]
-    if set(words) != {"stop", "say", "field"}:
-        wrong.append("the tables stop, say and field are needed, and no other")
+    if set(words) != {"stop", "code", "say", "field"}:
+        wrong.append("stop, code, say and field are needed, and nothing else")
+    wrong += [
+        f"intent {one['target']}: unknown" for one in intents if one["target"] not in names or one["needs"] not in NEEDS
+    ]
     topics = topic_store.ids()
     wrong += [f"topic {topic} has no target" for topic in topics if topic not in names]
     if wrong:
         raise Wrong("\n".join(wrong))
-    return targets, foreign, words
+    return targets, foreign, words | {"intents": intents}
 
 
 def documents() -> tuple[list[tuple[str, str, str, tuple[str, ...]]], dict[str, Any]]:
@@ -87,14 +95,19 @@ def documents() -> tuple[list[tuple[str, str, str, tuple[str, ...]]], dict[str, 
             title, claims = topic.title, " ".join(texts[claim] for claim in on_page if claim in texts)
         else:
             title, claims, api = one["title"], "", ""
-        rows.append(("pages", title, name, (title, f"{one['words']} {api}", " ".join(one["asks"]), claims)))
-        rows += [("asks", ask, name, (ask,)) for ask in (title, *one["asks"])]
+        plainly = name.rpartition(":")[2].replace("-", " ")  # the name is how some will put it: gradient clipping
+        rows.append(
+            ("pages", title, name, (f"{title}, {plainly}", f"{one['words']} {api}", " ".join(one["asks"]), claims))
+        )
+        rows += [("asks", ask, name, (ask,)) for ask in (title, plainly, *one["asks"])]
     for one in foreign:
         name = f"outside:{one['id']}"
         rows.append(("pages", one["title"], name, (one["title"], " ".join(one["hard"]), " ".join(one["asks"]), "")))
         rows += [("asks", ask, name, (ask,)) for ask in (*one["asks"], *one["hard"])]
     for claim, text in texts.items():
-        rows.append(("claims", claim, " ".join(topic_store.of_claim(claim)), (text,)))
+        # "Since 2.8" says nothing about the subject.
+        said = ask_store.unversioned(text)
+        rows.append(("claims", claim, " ".join(topic_store.of_claim(claim)), (said,)))
     for name in pattern_store.ids():
         pattern = pattern_store.get(name)
         on = " ".join(topic for topic in pattern.topics if topic in names)
@@ -105,6 +118,11 @@ def documents() -> tuple[list[tuple[str, str, str, tuple[str, ...]]], dict[str, 
         rows.append(("diagnoses", name, "workflow:diagnose", (said,)))
     reading = {
         "stop": sorted(set(words["stop"].split())),
+        "code": sorted(set(words["code"].split())),
+        "intents": [
+            [one["target"], one["needs"], one["bonus"], sorted({ask_store.plain(words) for words in one["phrases"]})]
+            for one in words["intents"]
+        ],
         "say": dict(sorted((ask_store.plain(key), value) for key, value in words["say"].items())),
         "strong": sorted({ask_store.plain(word) for word in words["field"]["strong"].split()}),
         "weak": sorted({ask_store.plain(word) for word in words["field"]["weak"].split()}),
@@ -142,6 +160,10 @@ def build(target: Path) -> None:
         database.execute("insert into words values (?, ?)", (key, json.dumps(value, ensure_ascii=False)))
     for table in TABLES:
         database.execute(f"insert into {table}({table}) values ('optimize')")
+    told = json.dumps([rows, reading], ensure_ascii=False)
+    database.execute(
+        f"pragma user_version = {int(sha256(told.encode()).hexdigest()[:7], 16)}"
+    )  # what identifies the index
     database.commit()
     database.execute("vacuum")
     database.close()
@@ -152,7 +174,8 @@ def build(target: Path) -> None:
 def content(path: Path) -> dict[str, list[Any]]:
     """Everything that the database says: its plain tables, and of each index every word with where it stands."""
     database = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
-    found = {name: database.execute(f"select * from {name} order by 1, 2").fetchall() for name in PLAIN}
+    found: dict[str, list[Any]] = {"version": database.execute("pragma user_version").fetchall()}
+    found |= {name: database.execute(f"select * from {name} order by 1, 2").fetchall() for name in PLAIN}
     for table in TABLES:
         database.execute(f"create virtual table temp.v_{table} using fts5vocab(main, {table}, instance)")
         found[table] = database.execute(

@@ -8,6 +8,7 @@ handlers run, the status is 1. torchrun is PyTorch's own agent in such a fork; o
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import json
 import linecache
 import os
@@ -36,7 +37,8 @@ if __name__ == '__main__':
     sys.argv[0] = re.sub(r'(-script\\.pyw|\\.exe)?$', '', sys.argv[0])
     sys.exit(main())
 """
-_LAUNCH_TEXT = "from torch.distributed.launch import main\nmain()\n"
+_LAUNCH = "/opt/venv/lib/python3.11/site-packages/torch/distributed/launch.py"
+_LAUNCH_TEXT = "from torch.distributed.launch import main\n" + "\n" * 205 + "main()\n"
 
 
 class Program:
@@ -89,6 +91,8 @@ def interpret(text: str, file: str, argv: list[str], env: dict[str, str]) -> NoR
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)  # torchrun's agent, where this is forked from it, has its own
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    faulthandler.disable()
     os.environ.clear()
     os.environ.update({"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **env})
     dist.set_debug_level_from_env()
@@ -264,6 +268,10 @@ def _torchrun(program: Program, folder: Path) -> None:
     options += ["--nproc-per-node", str(program.world), *program.about.get("options", ())]
     if program.layout == "folder":
         options += ["--log-dir", str(folder), "--redirects", "3"]
+    other = None
+    if program.about.get("taken"):
+        other = socket.create_server(("", 0))
+        options += ["--master-addr", "127.0.0.1", "--master-port", str(other.getsockname()[1])]
     options.append(f"{program.name}.py")
     Forked.program, Forked.dumps = program, folder
 
@@ -274,7 +282,7 @@ def _torchrun(program: Program, folder: Path) -> None:
         sys.executable = PYTHON
         if program.layout == "launch":
             options.remove("--standalone")
-            interpret(_LAUNCH_TEXT, "<frozen runpy>", options, {**os.environ, **program.env})
+            interpret(_LAUNCH_TEXT, _LAUNCH, options, {**os.environ, **program.env})
         interpret(_TORCHRUN_TEXT, TORCHRUN, options, {**os.environ, **program.env})
 
     with (folder / "torchrun.log").open("wb") as log:
@@ -284,6 +292,8 @@ def _torchrun(program: Program, folder: Path) -> None:
             time.sleep(told["after"])
             os.kill(pid, getattr(signal, told["name"]))
         _end([pid], program.about.get("limit", 60))
+    if other is not None:
+        other.close()
 
 
 def _ranks(program: Program, folder: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shardguide.guidance.serialise import to_dict, to_json
+from shardguide.workflows.ask import AskRequest, ask
 from shardguide.workflows.backend import BackendRequest, backend
 from shardguide.workflows.diagnose import DiagnoseRequest, diagnose
 from shardguide.workflows.explain import ExplainRequest, explain
@@ -85,6 +86,10 @@ REQUESTS: dict[str, Callable[[], Any]] = {
         JoinRequest({"torch": "2.13", "with": "ddp,zero,own", "uneven": "yes", "on_exhausted": "drain", "collectives": "yes"})
     ),
     "join FSDP": lambda: join(JoinRequest({"torch": "2.13", "with": "fsdp", "uneven": "unknown", "on_exhausted": "stop"})),
+    "ask answered": lambda: ask(AskRequest("show me code that clips gradients under FSDP2", torch="2.13")),
+    "ask command": lambda: ask(AskRequest("which configuration for my 70B on 4x8 H100?", torch="2.13")),
+    "ask name": lambda: ask(AskRequest("what does FSDPModule.reshard do on 2.8?")),
+    "ask not known": lambda: ask(AskRequest("how do I bake bread?", torch="2.13")),
     "explain topic": lambda: explain(ExplainRequest("gradient-clipping", torch="2.13")),
     "explain older release": lambda: explain(ExplainRequest("wrapping", architecture="moe", form="fsdp2", torch="2.4")),
     "explain script": lambda: explain(ExplainRequest(full_script=True, torch="2.13")),

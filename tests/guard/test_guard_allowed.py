@@ -128,7 +128,7 @@ def test_own_modules_can_be_loaded(tmp_path: Path) -> None:
     names = [
         ".".join(("shardguide", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
         for path in sorted(SOURCE.rglob("*.py"))
-        if path.name != "__main__.py"
+        if path.name != "__main__.py" and path.parent.name != "patterns"  # code that is shown, not our own
     ]
     assert "shardguide.guard.hook" in names
     imports = "\n".join(f"import {name}" for name in names)
@@ -378,6 +378,8 @@ def test_source_avoids_what_raises_no_event() -> None:
     modules = {"ctypes", "_posixsubprocess", "multiprocessing", "dbm", "shelve", "marshal", "torch", "transformers"}
     found = []
     for path in SOURCE.rglob("*.py"):
+        if path.parent.name == "patterns":
+            continue  # code that is shown: nothing of ours imports or runs it
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and node.attr in unaudited:
                 found.append((path.name, node.lineno, node.attr))

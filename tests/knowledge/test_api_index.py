@@ -174,7 +174,7 @@ SINCE = {
     "torch.distributed._functional_collectives.all_gather_tensor": "2.1-2.15",
     "torch.distributed._functional_collectives.all_reduce": "2.1-2.15",
     "torch.distributed._symmetric_memory.enable_symm_mem_for_group": "2.5-2.15",
-    "torch.distributed._tensor.init_device_mesh": "2.2-2.15",
+    "torch.distributed._tensor.init_device_mesh": "2.1-2.15",
     "torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker": "2.5-2.15",
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.apply_activation_checkpointing": "2.0-2.15",
     "torch.distributed.autograd.backward": "2.0-2.15",

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import warnings
+from datetime import timedelta
 
 import pytest
 
@@ -20,7 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, fully_shard  # noqa: E402
 from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel as DDP  # noqa: E402
-from witness_answers import all_say, gradient, number, of, said, weight  # noqa: E402
+from witness_answers import Two, all_say, gradient, number, of, said, weight  # noqa: E402
 
 
 class Count(Joinable):
@@ -81,6 +82,7 @@ def join(rank):
     facts["divided"] = [divided(rank, flag) for flag in (True, False)]
     facts["plain_ddp"] = last_joiner(rank)
     facts["momentum"] = momentum(rank)
+    facts["stale"] = stale()
     facts["ddp_join"] = isinstance(model.join(), Join)
     own(rank, facts)
     fsdp = fully_shard(nn.Linear(4, 4), mesh=init_device_mesh("cpu", (2,)))
@@ -130,16 +132,50 @@ def last_joiner(rank):
 
 
 def momentum(rank):
-    """The weight after Join, and what the rank's optimizer has kept."""
+    """The weight after Join, and after one more step on all ranks."""
     model = DDP(weight())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step():
+        optimizer.zero_grad()
+        model(number(rank)).sum().backward()
+        optimizer.step()
+
     with model.join():
         for _ in range(1 + rank):
+            step()
+    Join([model], enable=False)
+    joined = model.module.weight.item()
+    step()
+    return joined, model.module.weight.item()
+
+
+def stale():
+    """Both weights after one step on rank 0 and three on rank 1, and which rank owns which weight."""
+    rank = dist.get_rank()
+    model = DDP(Two())
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+    with Join([model, optimizer]):
+        for _ in range(1 + 2 * rank):
             optimizer.zero_grad()
-            model(number(rank)).sum().backward()
+            model(number(rank), ("a", "b")).sum().backward()
             optimizer.step()
-    (state,) = optimizer.state.values()
-    return model.module.weight.item(), state["momentum_buffer"].item()
+    return [p.item() for p in model.parameters()], [optimizer._param_to_rank[p] for p in model.parameters()]
+
+
+def zero_first(rank):
+    dist.init_process_group("gloo", timeout=timedelta(seconds=2))
+    model = DDP(Two())
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+
+    def train():
+        with Join([optimizer, model]):
+            for _ in range(1 + 2 * rank):
+                optimizer.zero_grad()
+                model(number(rank), ("a", "b")).sum().backward()
+                optimizer.step()
+
+    return said(train)
 
 
 def own(rank, facts):
@@ -237,7 +273,21 @@ def test_join_stays_on_after_its_block(joined):
 
 def test_join_leaves_the_optimizer_behind(joined):
     (first, early), (second, late) = of(joined, "momentum")
-    assert first == second and early != late
+    # Gradients: 1.5 on both, then rank 1's own 2 halved. Right after the epoch, different after one more step.
+    assert first == second == pytest.approx(1 - 0.1 * 1.5 - 0.1 * (0.9 * 1.5 + 1))
+    assert late == pytest.approx(second - 0.1 * (0.9 * (0.9 * 1.5 + 1) + 1.5))
+    assert early == pytest.approx(first - 0.1 * (0.9 * 1.5 + 1.5))
+
+
+def test_join_of_ddp_and_zero_steps_with_old_gradients(joined):
+    for weights, owners in of(joined, "stale"):
+        assert owners == [0, 1]
+        # The mean gradient of both weights is 1.5, then twice 1. Rank 0 has run out, and goes on with 1.5.
+        assert weights == [pytest.approx(1 - 0.1 * 3 * 1.5), pytest.approx(1 - 0.1 * (1.5 + 1 + 1))]
+
+
+def test_join_of_zero_before_ddp_hangs():
+    assert all_say(gloo.run(2, zero_first), "RuntimeError", "Timed out waiting 2000ms")
 
 
 def test_ddp_join_is_join(joined):

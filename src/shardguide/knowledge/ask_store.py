@@ -24,6 +24,8 @@ _open: list[Connection] = []
 _words: dict[str, Any] = {}
 _CAMEL = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _WORD = re.compile(r"[A-Za-z0-9]+")
+_VERSION = re.compile(r"\bv?2\.[0-9]{1,2}(?:\.[0-9]+)?(?:\+\w+)?(?![0-9.]*[0-9])(?!\s*[GMTK]?i?B\b)")
+VERSION = "releasenumber"  # stands for the number of any release, in rows and questions alike
 
 
 class Row(NamedTuple):
@@ -36,12 +38,18 @@ class Row(NamedTuple):
 
 def plain(text: str) -> str:
     """Lower-case words of letters and digits, one space apart."""
-    return " ".join(_WORD.findall(text)).lower()
+    return " ".join(_WORD.findall(_VERSION.sub(VERSION, text))).lower()
+
+
+def unversioned(text: str) -> str:
+    """The text without numbers of releases."""
+    return _VERSION.sub(" ", text)
 
 
 def indexed(text: str) -> str:
     """The text with the parts of CamelCase names put behind it, so that either spelling finds the other."""
     parts = [part for word in _WORD.findall(text) for part in camel(word)]
+    text = _VERSION.sub(VERSION, text)
     return f"{text} {' '.join(parts)}" if parts else text
 
 
@@ -78,8 +86,13 @@ def connection() -> Connection:
 _LACKS = "this Python's SQLite has no full-text search (FTS5), which ask and docs search need; another Python has it."
 
 
+def version() -> str:
+    """What identifies the index."""
+    return f"{connection().execute('pragma user_version').fetchone()[0]:07x}"
+
+
 def words(name: str) -> Any:
-    """A table of the glossary for reading questions: ``stop``, ``say``, ``strong``, ``weak`` or ``hard``."""
+    """A part of the glossary for reading questions: ``stop``, ``code``, ``say``, ``strong``, ``weak``, ``hard`` or ``intents``."""
     if name not in _words:
         import json
 

@@ -36,93 +36,105 @@ TITLES = {
     NO_STACK: "no stack recorded",
 }
 
-# (category, part of the file's name, function); both are regular expressions, "" for any. The first row that fits a frame counts,
-# and the innermost frame that fits a row. Files come with "/" only: Windows' are turned first.
-_ROWS = (
+# (category, parts of the file's path of which one must be there, function as a regular expression; "" for any). The first row
+# that fits a frame counts, and the innermost frame that fits one; a row without a category says that the frame says nothing.
+_ROWS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "broadcast_full",
-        r"torch/distributed/_state_dict_utils\.py",
+        ("torch/distributed/_state_dict_utils.py",),
         r"_broadcast_(?:tensors?|state_dict)|_distribute_\w+",
     ),
+    ("state_dict", ("torch/distributed/_state_dict_utils.py",), ""),
     (
         "state_dict",
-        r"torch/distributed/_state_dict_utils\.py",
-        r"_gather_state_dict|dtensor_func|sharded_tensor_func|_iterate_state_dict|_all_gather_sharded_tensor",
-    ),
-    (
-        "state_dict",
-        r"torch/distributed/fsdp/(?:_state_dict_utils|_optim_utils)\.py",
+        ("distributed/fsdp/_state_dict_utils.py", "distributed/fsdp/_optim_utils.py"),
         r"_\w*(?:full|unflatten|gather|optim_state|state_dict)\w*",
     ),
     (
         "state_dict",
-        r"torch/distributed/checkpoint/state_dict\.py",
-        r"get_\w*state_dict|_get_\w*state_dict|_maybe_full_or_cpu_state_dict",
+        ("torch/distributed/checkpoint/state_dict.py",),
+        r"_?get_\w*state_dict|_maybe_full_or_cpu_state_dict",
     ),
-    ("broadcast_full", r"torch/distributed/checkpoint/state_dict\.py", r"set_\w*state_dict|_load_\w*state_dict"),
-    ("load", r"torch/distributed/checkpoint/\w+\.py", r"load\w*|_load\w*|read_data|resolve_tensor"),
-    ("summon", r"torch/distributed/fsdp/_unshard_param_utils\.py", r""),
+    ("broadcast_full", ("torch/distributed/checkpoint/state_dict.py",), r"set_\w*state_dict|_load_\w*state_dict"),
+    ("load", ("torch/distributed/checkpoint/",), r"_?load\w*|read_data|resolve_tensor"),
+    ("summon", ("distributed/fsdp/_unshard_param_utils.py",), ""),
     (
         "all_gather",
-        r"fsdp/(?:_fully_shard/)?_fsdp_collectives\.py",
+        ("/_fsdp_collectives.py",),
         r"foreach_all_gather\w*|all_gather_\w+|_get_param_all_gather_inputs|split_with_sizes_copy",
     ),
-    ("reduce_scatter", r"fsdp/(?:_fully_shard/)?_fsdp_collectives\.py", r"foreach_reduce\w*|chunk_cat|_div_if_needed"),
+    ("reduce_scatter", ("/_fsdp_collectives.py",), r"foreach_reduce\w*|chunk_cat|_div_if_needed"),
     (
         "all_gather",
-        r"fsdp/(?:_fully_shard/)?_fsdp_param\.py",
+        ("/_fsdp_param.py",),
         r"init_all_gather_outputs|alloc_all_gather_outputs|all_gather_inputs|init_unsharded_param|alloc_storage",
     ),
     (
         "reduce_scatter",
-        r"fsdp/(?:_fully_shard/)?_fsdp_param(?:_group)?\.py",
+        ("/_fsdp_param.py", "/_fsdp_param_group.py"),
         r"post_backward|accumulate_unsharded_grad_if_needed|to_accumulated_grad_if_needed",
     ),
-    ("all_gather", r"fsdp/(?:_fully_shard/)?_fsdp_param_group\.py", r"unshard|wait_for_unshard|_wait_all_gather\w*"),
-    ("place", r"fsdp/(?:_fully_shard/)?_fsdp_param\.py", r"_init_sharded_param|reset_sharded_param"),
+    ("all_gather", ("/_fsdp_param_group.py",), r"unshard|wait_for_unshard|_wait_all_gather\w*"),
+    ("place", ("/_fsdp_param.py",), r"_init_sharded_param|reset_sharded_param"),
     (
         "all_gather",
-        r"fsdp/_?flat_param\.py",
-        r"(?:pre_|needs_)?unshard|_alloc_padded_unsharded_flat_param|_all_gather_flat_param|_use_(?:low_precision_shard|unsharded_flat_param)",
+        ("fsdp/_flat_param.py", "fsdp/flat_param.py"),
+        r"(?:pre_|needs_)?unshard|init_flat_param_attributes|_all_gather_flat_param"
+        r"|_alloc_padded_unsharded_flat_param|_use_(?:low_precision_shard|unsharded_flat_param)",
     ),
     (
         "reduce_scatter",
-        r"fsdp/_runtime_utils\.py",
+        ("fsdp/_runtime_utils.py",),
         r"_get_reduce_scatter_tensors|_reduce_grad\w*|_accumulate_sharded_grad|_post_backward_hook|_post_reduce_grad_callback",
     ),
-    ("reduce_scatter", r"fsdp/_?flat_param\.py", r"prepare_gradient_for_backward|unshard_grad|_?\w*sharded_grad\w*"),
+    (
+        "reduce_scatter",
+        ("fsdp/_flat_param.py", "fsdp/flat_param.py"),
+        r"prepare_gradient_for_backward|unshard_grad|_?\w*sharded_grad\w*",
+    ),
     (
         "place",
-        r"fsdp/(?:_init_utils|_?flat_param)\.py",
-        r"_move_\w+_to_device|_materialize_\w+|_init_flat_param\w*|flatten_tensors\w*|shard|_init_param_handle\w*|_sync_module_\w+",
+        ("fsdp/_init_utils.py", "fsdp/_flat_param.py", "fsdp/flat_param.py"),
+        r"_move_\w+_to_device|_materialize_\w+|_init_flat_param(?:_and_metadata)?|flatten_tensors\w*|shard"
+        r"|_init_param_handle\w*|_sync_module_\w+",
     ),
-    ("optimizer_state", r"torch/optim/(?!lr_scheduler|swa_utils)\w+\.py", r"_init_group"),
-    ("optimizer_step", r"torch/optim/(?!lr_scheduler|swa_utils)\w+\.py|torch/distributed/optim/\w+\.py", r""),
-    ("clip", r"torch/nn/utils/clip_grad\.py", r""),
-    ("clip", r"torch/distributed/fsdp/fully_sharded_data_parallel\.py", r"clip_grad_norm_"),
-    ("full_tensor", r"torch/distributed/_?tensor/_?api\.py", r"full_tensor"),
-    ("load", r"torch/distributed/_?tensor/_?api\.py", r"distribute_\w+"),
-    ("nccl", r"torch/distributed/distributed_c10d\.py|torch/distributed/_functional_collectives\.py", r""),
-    ("generate", r"transformers/generation/\w+\.py|transformers/cache_utils\.py", r""),
-    ("loss", r"torch/nn/functional\.py", r"cross_entropy|nll_loss|log_softmax"),
-    ("loss", r"torch/nn/modules/loss\.py|/loss_utils\.py", r""),
-    ("recompute", r"torch/utils/checkpoint\.py", r"unpack_hook|recompute_fn|inner_unpack|backward"),
-    ("place", r"torch/nn/modules/module\.py", r"_apply|convert|to|cuda|to_empty|half|bfloat16|float"),
-    ("load", r"torch/nn/modules/module\.py", r"load_state_dict|_load_from_state_dict"),
+    ("", ("torch/optim/lr_scheduler.py", "torch/optim/swa_utils.py"), ""),
+    ("optimizer_state", ("torch/optim/",), r"_init_group"),
+    ("optimizer_step", ("torch/optim/", "torch/distributed/optim/"), ""),
+    ("clip", ("torch/nn/utils/clip_grad.py",), ""),
+    ("clip", ("fsdp/fully_sharded_data_parallel.py",), r"clip_grad_norm_"),
+    ("full_tensor", ("torch/distributed/tensor/_api.py", "torch/distributed/_tensor/api.py"), r"full_tensor"),
+    ("load", ("torch/distributed/tensor/_api.py", "torch/distributed/_tensor/api.py"), r"distribute_\w+"),
+    ("nccl", ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py"), ""),
+    ("generate", ("transformers/generation/", "transformers/cache_utils.py"), ""),
+    ("loss", ("torch/nn/functional.py",), r"cross_entropy|nll_loss|log_softmax"),
+    ("loss", ("torch/nn/modules/loss.py", "/loss_utils.py"), ""),
+    ("recompute", ("torch/utils/checkpoint.py",), r"unpack_hook|recompute_fn|inner_unpack|backward"),
+    ("place", ("torch/nn/modules/module.py",), r"_apply|convert|to|cuda|to_empty|half|bfloat16|float"),
+    ("load", ("torch/nn/modules/module.py",), r"load_state_dict|_load_from_state_dict"),
+    ("", ("torch/nn/modules/module.py",), ""),
     (
         "load",
-        r"torch/serialization\.py|transformers/(?:modeling_utils|core_model_loading)\.py|safetensors/torch\.py",
+        (
+            "torch/serialization.py",
+            "transformers/modeling_utils.py",
+            "transformers/core_model_loading.py",
+            "safetensors/torch.py",
+        ),
         r"_?load\w*|from_pretrained|_legacy_load|restore_location|materialize\w*",
     ),
-    ("graph", r"torchinductor_\w+/|torch/_inductor/cudagraph_trees\.py", r""),
-    ("forward", r"torch/nn/modules/(?!module\.py|container\.py)\w+\.py|torch/nn/functional\.py|flash_attn/", r""),
-    ("forward", r"", r"forward"),
-    ("backward", r"torch/autograd/(?:graph|__init__|function)\.py", r"_engine_run_backward|backward|apply|grad"),
-    ("backward", r"torch/_tensor\.py", r"backward"),
+    ("graph", ("torchinductor_", "torch/_inductor/cudagraph_trees.py"), ""),
+    ("place", ("torch/nn/modules/",), r"__init__|_?reset_parameters"),
+    ("place", ("torch/nn/init.py",), ""),
+    ("forward", ("torch/nn/modules/", "torch/nn/functional.py", "flash_attn/"), ""),
+    # In autograd functions of torch.distributed the caller says what it was for.
+    ("", ("torch/distributed/", "torch/autograd/function.py"), r"forward|apply"),
+    ("forward", (), r"forward"),
+    ("backward", ("torch/autograd/graph.py", "torch/autograd/__init__.py"), r"_engine_run_backward|backward|grad"),
+    ("backward", (), r"backward"),
     # C++ frames, which snapshots hold when stacks="all" was asked for, as it is by default.
-    ("backward", r"", r".*torch::autograd::(?:Engine|Node|AccumulateGrad).*"),
-    ("backward", r"", r"backward"),
-    ("nccl", r"", r".*c10d::ProcessGroup.*"),
+    ("backward", (), r".*torch::autograd::(?:Engine|Node|AccumulateGrad).*"),
+    ("nccl", (), r".*c10d::ProcessGroup.*"),
 )
 
 
@@ -134,7 +146,6 @@ class Asked(NamedTuple):
     place: str  # that frame, "torch/optim/adam.py:608 in _multi_tensor_adam"
 
 
-_pattern: list[tuple[str, re.Pattern[str] | None, re.Pattern[str] | None]] = []
 _known: dict[tuple[str, str], str] = {}
 MOST_KNOWN = 200_000
 # What a frame further out says about one further in: a forward pass inside generate() or inside recomputation, a gathering
@@ -154,20 +165,16 @@ def category(file: str, function: str) -> str:
     key = (file, function)
     found = _known.get(key)
     if found is None:
-        if not _pattern:
-            _pattern.extend((name, re.compile(a) if a else None, re.compile(b) if b else None) for name, a, b in _ROWS)
         path = file.replace("\\", "/")
-        # With Python 3.11 a qualified name may stand there: "AdamW.step".
+        # A qualified name may stand there: "AdamW.step".
         short = function.rpartition(".")[2]
-        found = next(
-            (
-                name
-                for name, where, what in _pattern
-                if (where is None or where.search(path))
-                and (what is None or what.fullmatch(short) or what.fullmatch(function))
-            ),
-            "",
-        )
+        found = ""
+        for name, parts, what in _ROWS:
+            if parts and not any(part in path for part in parts):
+                continue
+            if not what or re.fullmatch(what, short) or re.fullmatch(what, function):
+                found = name
+                break
         if len(_known) < MOST_KNOWN:
             _known[key] = found
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
@@ -64,7 +65,8 @@ class Intervals:
     def length(self) -> float:
         """The sum of all lengths."""
         self._merge()
-        return sum(self._ends) - sum(self._starts)
+        # Each by itself: sums of times since 1970 in microseconds would lose what their differences hold.
+        return math.fsum(end - start for start, end in zip(self._starts, self._ends, strict=True))
 
     def minus(self, other: Intervals) -> float:
         """The length of what ``other`` does not cover."""

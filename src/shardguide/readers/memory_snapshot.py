@@ -17,8 +17,9 @@ from .allocations import Asked, asked, short_path
 from .oom import Size, show
 from .plain_pickle import LARGEST, loads
 
-MOST_BLOCKS = 20_000_000
+MOST_BLOCKS = 5_000_000
 MOST_DEVICES = 1024
+MOST_ENTRIES = 20_000_000
 MOST_BYTES = 1 << 50
 SHOWN_PLACES = 16
 FRAMES = 64
@@ -132,6 +133,8 @@ def _snapshot(path: str, content: Any) -> Snapshot:
     entries = 0
     for number, trace in enumerate(traces if isinstance(traces, list) else []):
         entries += len(trace)
+        if entries > MOST_ENTRIES or number > MOST_DEVICES:
+            raise UnusableInput(f"{path} has more than {MOST_ENTRIES:,} entries in its traces.")
         ooms += _ooms(number, trace, path)
     settings = content.get("allocator_settings")
     kept = {}

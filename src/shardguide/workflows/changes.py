@@ -37,6 +37,16 @@ AREAS: tuple[tuple[str, tuple[str, ...], bool], ...] = (
     ("RPC, distributed autograd, remote modules", ("torch.distributed.rpc", "torch.distributed.autograd"), False),
     ("Distributed optimizers", ("torch.distributed.optim",), False),
     ("Flight recorder and debugging", ("torch.distributed.flight_recorder", "torch.distributed.debug"), False),
+    (
+        "Functional collectives, symmetric memory and other inner modules",
+        (
+            "torch.distributed._functional_collectives",
+            "torch.distributed._local_tensor",
+            "torch.distributed._symmetric_memory",
+            "torch.distributed._tools",
+        ),
+        False,
+    ),
     ("Process groups and collectives", ("torch.distributed",), True),
     ("Optimizers", ("torch.optim",), False),
     ("Devices, compiler, the rest of torch", ("torch",), False),

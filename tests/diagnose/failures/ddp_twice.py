@@ -21,5 +21,5 @@ class Model(nn.Module):
 
 
 dist.init_process_group("gloo")
-model = DistributedDataParallel(Model(), find_unused_parameters=False)
+model = DistributedDataParallel(Model(), find_unused_parameters=True)
 model(torch.ones(2, 4, requires_grad=True)).sum().backward()  # planted

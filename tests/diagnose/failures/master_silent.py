@@ -1,6 +1,6 @@
 # /// failure
 # planted = "nobody listens at the master address: rank 0 was not started"
-# expect = "master_not_listening"
+# expect = "store_unreachable"
 # ranks = [1, 2]
 # layout = "files"
 # world = 3

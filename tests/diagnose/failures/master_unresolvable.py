@@ -1,6 +1,6 @@
 # /// failure
 # planted = "MASTER_ADDR is a name that does not exist"
-# expect = "master_addr_unresolvable"
+# expect = "store_name_unresolved"
 # ranks = "any"
 # layout = "files"
 # env = { MASTER_ADDR = "gpu-head-0.invalid" }

@@ -17,4 +17,5 @@ if dist.get_rank() == 0:
     half = dist.new_group([0, 1], timeout=timedelta(seconds=4))  # planted
     dist.all_reduce(torch.ones(1), group=half)
 else:
+    print("waiting")
     time.sleep(8)

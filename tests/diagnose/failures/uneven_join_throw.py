@@ -1,7 +1,7 @@
 # /// failure
 # planted = "rank 0 has one batch less under Join(throw_on_early_termination=True)"
 # expect = "uneven_batches"
-# ranks = "any"
+# ranks = [0]
 # world = 3
 # layout = "files"
 # ///

@@ -57,6 +57,14 @@ def configure(parser: ArgumentParser) -> None:
         parser.add_argument(*spellings, dest="options", action="append_const", const=option, help=SUPPRESS)
 
 
+def load() -> None:
+    """Open the index that ``search`` reads: the guard, once it is on, lets nobody open a database by URI."""
+    if "search" in sys.argv:
+        from shardguide.knowledge import ask_store
+
+        ask_store.connection()
+
+
 def call(arguments: Namespace) -> int:
     """Status 1 when a claim that should hold for the release was not found again, or when a search finds nothing."""
     return ACTIONS[arguments.action](arguments)

@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "join": ("join", "uneven inputs: Join for your loop and its flags, or what to do where FSDP is in it"),
     "fsdp2": ("fsdp2", "FSDP2 or not for your release and goals; FSDP1 and FSDP2 compared, name by name"),
     "explain": ("explain", "a subject with its sources, and code for it that was run"),
+    "ask": ("ask", "a question in your words, answered from the sources, or honestly not known"),
     "diagnose": ("diagnose", "logs and dumps of a failed job: the rank, the cause and the fix"),
     "docs": ("docs", "look up a name, what changed between releases, or check every claim"),
     "answers": ("answers", "show, set or forget what was answered before"),

@@ -7,6 +7,7 @@ from shardguide.guidance.hints import Any
 from .blocks import Block, Code, Heading, Items, Pairs, Text, Title
 
 _MANY = 12  # lines shown of a section unless everything is asked for
+_ALL = 80  # changes of behaviour up to which each is shown
 _DEPRECATIONS = ("deprecated", "warns", "undeprecated")
 _WORDS = {
     "added": "new",
@@ -124,8 +125,7 @@ def changes_page(record: dict[str, Any], verbose: bool = False) -> list[Block]:
         f"{count['deprecated']} deprecated, {count['undeprecated']} no longer deprecated"
     )
     out: list[Block] = [Title(title)]
-    rows = [_bound(row, record) for row in record["behaviour"]]
-    out += _section("Behaviour: what holds in one of the two only", rows, True)
+    out += _behaviour(record, verbose)
     about = [change for change in main if change["kind"] in _DEPRECATIONS]
     out += _section("Deprecations", _lines(about), True)
     hidden = 0
@@ -171,16 +171,33 @@ def _lines(changes: list[dict[str, Any]]) -> list[str]:
     return rows
 
 
-def _bound(row: dict[str, Any], record: dict[str, Any]) -> str:
-    """A claim with the release at which it begins or ceases to hold."""
-    minor = int(row["holds_in"].partition(".")[2])
+def _behaviour(record: dict[str, Any], verbose: bool) -> list[Block]:
+    """What holds in one of the two releases only, by the release with which it came or went."""
+    by_release: dict[str, list[str]] = {}
+    for row in record["behaviour"]:
+        release, holds = _turn(row, record)
+        by_release.setdefault(release, []).append(row["text"] if holds else f"no longer: {row['text']}")
+    # Between neighbours everything is shown; over many releases it would be a book.
+    whole = verbose or len(record["behaviour"]) <= _ALL
+    out: list[Block] = []
+    for release in sorted(by_release, key=lambda name: int(name.partition(".")[2])):
+        out += _section(f"Behaviour, with {release}", by_release[release], whole)
+    return out
+
+
+def _turn(row: dict[str, Any], record: dict[str, Any]) -> tuple[str, bool]:
+    """The release with which a claim begins to hold, or with which it ceases to."""
+    minor = _minor(row["holds_in"])
+    later = minor == max(_minor(record[key]) for key in ("from", "to"))
     for part in row["releases"].split(", "):
         first, _, last = part.partition("-")
-        last = last or first
-        if int(first.partition(".")[2]) <= minor <= int(last.partition(".")[2]):
-            later = minor == max(int(record[key].partition(".")[2]) for key in ("from", "to"))
-            return f"{f'from {first}' if later else f'up to {last}'}: {row['text']}"
-    return f"in {row['holds_in']}: {row['text']}"
+        if _minor(first) <= minor <= _minor(last or first):
+            return (first, True) if later else (f"2.{_minor(last or first) + 1}", False)
+    return row["holds_in"], later
+
+
+def _minor(release: str) -> int:
+    return int(release.partition(".")[2])
 
 
 def _section(title: str, rows: list[str], whole: bool) -> list[Block]:

@@ -22,6 +22,7 @@ class Frame(NamedTuple):
     file: str
     line: int
     function: str
+    text: str = ""  # the source line that Python shows under it
 
 
 class Raised(NamedTuple):

@@ -246,6 +246,9 @@ class _Traceback:
                 del self.frames[FRAMES // 2]
             self.frames.append(Frame(frame["file"], int(frame["line"]), frame["function"] or ""))
             return False
+        if text.startswith("    ") and self.frames and not self.frames[-1].text and text.strip(" ^~"):
+            self.frames[-1] = self.frames[-1]._replace(text=text.strip()[:200])
+            return False
         if text[:1] in (" ", "\t", "") or text.startswith(("During handling", "The above exception", "[Previous line")):
             return self.read > 600
         raised = _RAISED.match(text)

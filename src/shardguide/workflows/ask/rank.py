@@ -6,18 +6,23 @@ from shardguide.guidance.hints import NamedTuple
 from shardguide.knowledge import ask_store
 
 from .reading import Question
+from .stated import Stated
 
 OUTSIDE = "outside:"
 DIAGNOSE = "workflow:diagnose"
 
 # How much each index counts; found on the development questions (tests/ask/dev.jsonl), never on the held-out ones.
-PAGE = 1.0
 COLUMNS = (6.0, 3.0, 2.0, 0.8)  # title, words, asks and claims of a page
 PHRASING = 1.3  # the nearest phrasing
 SECOND = 0.2  # the next one
 CLAIM = 0.4
 PATTERN = 0.3
 ERROR = 6.0  # to diagnose, when an error was pasted
+# What speaks for and against a question being the field's.
+STRONG = 10.0  # each word of distributed PyTorch, up to three
+WEAK = 3.0  # each word that others use too, up to four
+HARD = 30.0  # against: a subject of others is named
+ENOUGH = 18.0
 
 
 class Ranked(NamedTuple):
@@ -25,7 +30,7 @@ class Ranked(NamedTuple):
 
     target: str
     score: float
-    claims: tuple[str, ...]
+    claims: tuple[str, ...]  # the best first
     patterns: tuple[str, ...]
 
 
@@ -35,8 +40,11 @@ def expression(question: Question) -> str:
     return " OR ".join(quoted)
 
 
-def rank(question: Question) -> list[Ranked]:
-    """Every target that has some of the words, the best first."""
+def rank(question: Question, told: Stated | None = None, names: int = 0) -> list[Ranked]:
+    """Every target that has some of the words, the best first, the subjects of others among them.
+
+    ``told`` is what the question states, ``names`` how many names of the API stand in it.
+    """
     wanted = expression(question)
     if not wanted:
         return []
@@ -44,7 +52,7 @@ def rank(question: Question) -> list[Ranked]:
     claims: dict[str, list[str]] = {}
     patterns: dict[str, list[str]] = {}
     for row in ask_store.search("pages", wanted, 60, COLUMNS):
-        scores[row.targets[0]] = PAGE * row.score
+        scores[row.targets[0]] = row.score
     seen: dict[str, int] = {}
     for row in ask_store.search("asks", wanted, 60):
         target = row.targets[0]
@@ -63,7 +71,35 @@ def rank(question: Question) -> list[Ranked]:
             patterns.setdefault(target, []).append(row.id)
     if question.error:
         scores[DIAGNOSE] = scores.get(DIAGNOSE, 0.0) + ERROR
+    if told is not None:
+        for target, bonus in _intents(question, told, names).items():
+            scores[target] = scores.get(target, 0.0) + bonus
     order = sorted(scores, key=lambda target: (-scores[target], target))
     return [
-        Ranked(target, scores[target], tuple(claims.get(target, ())), tuple(patterns.get(target, ()))) for target in order
+        Ranked(target, scores[target], tuple(claims.get(target, ())), tuple(patterns.get(target, ())))
+        for target in order
     ]
+
+
+def _intents(question: Question, told: Stated, names: int) -> dict[str, float]:
+    """What turns of phrase add to commands."""
+    has = {
+        "": True,
+        "name": bool(names),
+        "size": bool(told.size),
+        "gpus": bool(told.gpus or told.nodes) and bool(told.size or told.gpu),
+        "releases": len(told.releases) > 1,
+    }
+    found: dict[str, float] = {}
+    for target, needs, bonus, phrases in ask_store.words("intents"):
+        if has[needs] and any(f" {phrase} " in question.spaced for phrase in phrases):
+            found[target] = max(found.get(target, 0.0), bonus)
+    return found
+
+
+def evidence(question: Question, ranked: list[Ranked], names: int) -> float:
+    """How much speaks for the question being the field's; it is answered from ``ENOUGH`` on."""
+    ours = next((one.score for one in ranked if not one.target.startswith(OUTSIDE)), 0.0)
+    others = next((one.score for one in ranked if one.target.startswith(OUTSIDE)), 0.0)
+    known = STRONG * min(question.strong + names, 3) + WEAK * min(question.weak, 4)
+    return ours - others + known - HARD * bool(question.hard)

@@ -22,10 +22,13 @@ class Question(NamedTuple):
     """A question, read."""
 
     text: str
+    spaced: str  # every word in its order, in lower case, with a space around each
     words: tuple[str, ...]  # content words in their order, each once
     phrases: tuple[str, ...]  # pairs of neighbours among them
     said: tuple[str, ...]  # what the glossary puts beside them
-    names: tuple[str, ...]  # tokens that look like names of code: fully_shard, FSDPModule.reshard, --nproc-per-node, NCCL_DEBUG
+    names: tuple[
+        str, ...
+    ]  # tokens that look like names of code: fully_shard, FSDPModule.reshard, --nproc-per-node, NCCL_DEBUG
     error: bool  # an error message or a log was pasted
     strong: int  # words of distributed PyTorch
     weak: int  # words that others use too
@@ -58,6 +61,7 @@ def read(text: str) -> Question:
     more = [word for word in dict.fromkeys((*camel, *said)) if word not in words and word not in stop]
     return Question(
         text,
+        spaced,
         tuple(words[:MOST]),
         tuple(dict.fromkeys((*compounds, *pairs)))[:MOST],
         tuple(more[:MOST]),
@@ -96,6 +100,11 @@ def _name(token: str) -> bool:
     if "_" in token.strip("_"):
         return True
     head, dot, tail = token.partition(".")
-    if dot and not token[0].isdigit() and tail[:1].isalpha() and (head[:1].isupper() or head in ("torch", "dist", "dcp")):
+    if (
+        dot
+        and not token[0].isdigit()
+        and tail[:1].isalpha()
+        and (head[:1].isupper() or head in ("torch", "dist", "dcp"))
+    ):
         return True
     return bool(ask_store.camel(token)) and token[:1].isupper()

@@ -31,6 +31,7 @@ class Candidate(NamedTuple):
     weight: float  # how much speaks for it beyond its confidence: more is better
     order: tuple[str, int] = ("", 0)  # file and line of its first evidence
     place: str = ""
+    named: bool = False  # the ranks are those that the line names, not those that printed it
 
 
 def candidates(logs: Sequence[Evidence]) -> list[Candidate]:
@@ -46,24 +47,28 @@ def candidates(logs: Sequence[Evidence]) -> list[Candidate]:
             continue
         if any(at in by_sign for at in diagnosis.unless):
             continue
-        events = [
-            event
-            for sign in diagnosis.signs
-            for event in by_sign.get(sign.at, ())
-            if not sign.where or re.search(sign.where, event.text)
-        ]
+        events = []
+        named: set[int] = set()
+        for sign in diagnosis.signs:
+            for event in by_sign.get(sign.at, ()):
+                found = re.search(sign.where, event.text) if sign.where else None
+                if found is None and sign.where:
+                    continue
+                events.append(event)
+                if found is not None and "ranks" in found.groupdict():
+                    named.update(int(one) for one in re.findall(r"\d{1,7}", found["ranks"] or "")[:64])
         if events:
             beside = [by_sign[at][0] for at in diagnosis.all]
-            out.append(_candidate(diagnosis, events, beside))
+            out.append(_candidate(diagnosis, events, beside, named))
     return out
 
 
-def _candidate(diagnosis: Diagnosis, events: list[Event], beside: list[Event]) -> Candidate:
+def _candidate(diagnosis: Diagnosis, events: list[Event], beside: list[Event], named: set[int]) -> Candidate:
     events.sort(key=lambda one: (one.file, one.line))
-    ranks = sorted({event.rank for event in events if event.rank is not None})
+    ranks = sorted(named or {event.rank for event in events if event.rank is not None})
     shown = list(dict.fromkeys(Shown(one.file, one.line, one.text) for one in [*events[:4], *beside]))
     # More conditions that hold make it the more special case of what else fits the same words.
     longest = max(len(sign.text) for sign in diagnosis.signs)
     weight = len(diagnosis.all) * 2 + len(diagnosis.unless) + longest / 1000
-    first = events[0]
-    return Candidate(diagnosis, diagnosis.confidence, tuple(ranks), tuple(shown), weight, (first.file, first.line))
+    at = (events[0].file, events[0].line)
+    return Candidate(diagnosis, diagnosis.confidence, tuple(ranks), tuple(shown), weight, at, "", bool(named))

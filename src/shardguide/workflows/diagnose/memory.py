@@ -170,7 +170,10 @@ def causes(case: Case) -> list[Cause]:
     if oom.capacity is not None and requested >= MOST_OF * oom.capacity.bytes:
         why = f"asked for {oom.requested.text} at once, and the GPU has {oom.capacity.text} in all"
         sure = "certain" if requested > oom.capacity.bytes else "likely"
-        return [Cause("oom_one_large_tensor", sure, why, 9), *_by_stack(case)]
+        stack = _by_stack(case)
+        if any(one.confidence == "likely" for one in stack):
+            sure = "possible"  # the stack says what the tensor is for
+        return [Cause("oom_one_large_tensor", sure, why, 3), *stack]
     found += _fraction(oom)
     found += _elsewhere(oom)
     found += _fragmentation(oom)
@@ -224,9 +227,12 @@ def _elsewhere(oom: Oom) -> list[Cause]:
     if own is None and capacity - oom.free.bytes - oom.reserved >= ELSEWHERE * capacity:
         left = capacity - oom.free.bytes - oom.reserved
         why = f"{oom.capacity.text} - {oom.free.text} free - {show(oom.reserved)} held by PyTorch = {show(left)} held by something else"
-        # A container hides the other processes: theirs, or this process's own outside PyTorch.
-        found.append(Cause("oom_other_process", "possible", why, 3))
-        found.append(Cause("oom_outside_allocator", "possible", why, 2))
+        # A container hides the other processes: theirs, or this process's own outside PyTorch. Half a GPU is no buffers of NCCL.
+        if left >= MOST_OF * capacity:
+            found.append(Cause("oom_other_process", "likely", why, 7))
+        else:
+            found.append(Cause("oom_other_process", "possible", why, 3))
+            found.append(Cause("oom_outside_allocator", "possible", why, 2))
     elif own is not None and own - oom.reserved >= max(ELSEWHERE * capacity, oom.requested.bytes):
         why = f"{show(own)} in this process - {show(oom.reserved)} held by PyTorch = {show(own - oom.reserved)} outside its allocator"
         found.append(Cause("oom_outside_allocator", "likely", why, 6))

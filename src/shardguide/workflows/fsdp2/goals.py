@@ -57,7 +57,7 @@ GOALS = {
             'init_device_mesh(device_type, (nodes, gpus_per_node), mesh_dim_names=("replicate", "shard")) shards within a node.',
             "In accumulation set_requires_all_reduce(False) keeps the slow link out of all micro-batches but the last.",
         ),
-        ("fsdp2.mesh.hsdp_order", "fsdp2.mesh.names", "fsdp2.accumulation.all_reduce", "practice.mesh_groups"),
+        ("fsdp2.mesh.hsdp_order", "fsdp2.mesh.names", "fsdp2.accumulation.all_reduce", "mesh.two_d_groups"),
         ("hybrid",),
         ("fsdp2-hybrid-mesh", "fsdp2-accumulate-hybrid"),
         ("fsdp2.mesh.hsdp_doc_wrong",),

@@ -23,11 +23,31 @@ def use(loop: Loop) -> Decision:
         )
         return Decision("use", "no Join is needed", even, (other,), (*cited, "join.enable"))
     listed = " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
-    reasons = (
+    reasons = [
         f"{listed} {'is' if len(names) == 1 else 'are'} Joinable: ranks that have run out of batches shadow the collectives of the others.",
         "Put the whole loop over the batches into it, everything that communicates in an iteration into its list.",
-    )
+    ]
     others = [EVEN]
+    if loop.stale:
+        reasons.append(
+            "set_gradients is an object of your own, in the code below: without it the documented Join([model, optimizer]) trains wrongly "
+            "once a rank has run out, since its share of the parameters is updated with that rank's old gradients."
+        )
+        others.append(
+            Alternative(
+                "Join([model, optimizer])",
+                "It ends without an error and with wrong parameters (run on 2.13.0, 2 and 3 processes over Gloo).",
+            )
+        )
+        cited.append("join.zero.stale")
+    elif loop.parts[:1] == ("ddp",) and "zero" not in loop.parts and not loop.throws:
+        reasons.append(
+            "With an optimizer that has states (momentum, Adam) Join([model]) is right for one epoch only: take the code below, "
+            "which lets a rank that ran out make the others' steps."
+        )
+        cited.append("join.ddp.optimizer")
+    reasons.append("Join stays on after its block, so switch it off there: Join([...], enable=False).")
+    cited.append("join.stays_on")
     cited += ["data.padding", "data.drop_last"]
     if "ddp" in loop.parts:
         cited.append("join.ddp.last")
@@ -36,7 +56,7 @@ def use(loop: Loop) -> Decision:
                 Alternative("model.join()", "The same for DistributedDataParallel alone; it takes no other Joinable.")
             )
             cited.append("join.ddp")
-    return Decision("use", f"Join({loop.joinables}{_flags(loop)})", reasons, tuple(others), tuple(cited))
+    return Decision("use", f"Join({loop.joinables}{_flags(loop)})", tuple(reasons), tuple(others), tuple(cited))
 
 
 def _flags(loop: Loop) -> str:
@@ -152,7 +172,17 @@ def order(loop: Loop) -> Decision:
                 "It hangs (run on 2.13.0, 2 processes over Gloo): step() would announce what forward has done.",
             )
         )
-        cited.append("join.zero.grads")
+        cited += ["join.zero.order", "join.zero.grads"]
+    if loop.stale:
+        reasons.append(
+            "set_gradients stands between the two: DDP's shadow throws the reduced gradients away, it gives them to the optimizer's."
+        )
+        others.append(
+            Alternative(
+                "[model, optimizer]",
+                "The optimizer's shadow steps with the rank's own last gradients: wrong parameters.",
+            )
+        )
     if "own" in loop.parts:
         reasons.append(
             "Put your own class where its collectives are: before the model if it communicates before forward, at the end if after step()."

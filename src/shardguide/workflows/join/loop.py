@@ -32,7 +32,12 @@ class Loop(NamedTuple):
         return not self.even and (self.collectives == "yes" or self.on_exhausted == "stop")
 
     @property
+    def stale(self) -> bool:
+        """Whether a rank that ran out would step ZeroRedundancyOptimizer with its own last gradients."""
+        return {"ddp", "zero"} <= set(self.parts) and not self.even and not self.throws
+
+    @property
     def joinables(self) -> str:
         """The list for Join, in the order of the iteration."""
-        names = {"ddp": "model", "zero": "optimizer", "own": "own"}
+        names = {"ddp": "model", "zero": "set_gradients, optimizer" if self.stale else "optimizer", "own": "own"}
         return f"[{', '.join(names[part] for part in ('ddp', 'zero', 'own') if part in self.parts)}]"

@@ -96,7 +96,6 @@ def cpu_offload(s: Situation, layout: Layout, need: States, peak: Peak | None) -
         ]  # fmt: skip
         sources += [
             "offload2.transfers",
-            "offload2.optimizer_cpu",
             "offload2.pin_memory",
             "offload2.pin_memory.off",
             "backend.nccl_devices",

@@ -80,7 +80,7 @@ def decide(s: Situation, layout: Layout) -> Decision:
     if layout.replicate > 1:
         reasons.append("fully_shard replicates over the first dimension of a 2-D mesh and shards over the second.")
         reasons.append("The dimensions carry names: fully_shard refuses a 2-D mesh without them.")
-        sources += ["fsdp2.mesh.hsdp", "fsdp2.mesh.names", "fsdp1.hybrid.mesh", "practice.mesh_groups"]
+        sources += ["fsdp2.mesh.hsdp", "fsdp2.mesh.names", "fsdp1.hybrid.mesh", "mesh.two_d_groups"]
         if s.nodes > 1 and layout.shard * layout.tp == s.per_node:
             reasons.append(
                 "Ranks are laid out row by row, so each shard group is one node when a node's ranks are consecutive."

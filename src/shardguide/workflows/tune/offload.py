@@ -11,7 +11,7 @@ from .costs import Costs, Side, costs
 from .now import UNKNOWN, Now
 
 SOURCES = {
-    "fsdp2": ("offload2.what", "offload2.transfers", "offload2.optimizer_cpu", "offload2.default", "offload2.all_or_nothing"),
+    "fsdp2": ("offload2.what", "offload2.transfers", "offload2.default", "offload2.all_or_nothing"),
     "fsdp1": ("offload1.what", "offload1.default", "offload1.accumulation"),
     "ddp": ("offload2.what", "offload1.what"),
 }  # fmt: skip

@@ -1,0 +1,15 @@
+# /// failure
+# planted = "FSDP1 with two dtypes in one unit"
+# expect = "fsdp1_mixed_dtype"
+# ranks = "any"
+# ///
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+dist.init_process_group("gloo")
+device = torch.device("cpu")
+
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4).bfloat16())
+model = FSDP(model, device_id=device)  # planted
