@@ -16,7 +16,8 @@ import pytest
 from shardguide.guidance.errors import UnusableInput
 from shardguide.knowledge import diagnosis_store
 from shardguide.readers.allocations import asked
-from shardguide.readers.memory_snapshot import is_snapshot, read
+from shardguide.readers.heads import is_snapshot
+from shardguide.readers.memory_snapshot import read
 from shardguide.readers.oom import parse, summary
 from shardguide.workflows.diagnose import DiagnoseRequest, diagnose
 from shardguide.workflows.diagnose.files import kind_of

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.readers.chrome_trace import collective, is_trace, read
+from shardguide.readers.chrome_trace import collective, read
+from shardguide.readers.heads import is_trace
 from shardguide.readers.intervals import Intervals
 from shardguide.workflows.diagnose import DiagnoseRequest, diagnose
 from shardguide.workflows.diagnose.files import kind_of

@@ -80,14 +80,6 @@ class Trace(NamedTuple):
     problem: str  # why it could not be read to its end
 
 
-def is_trace(head: bytes) -> bool:
-    """Whether the first bytes of a file are those of a trace."""
-    start = head[:200].lstrip()[:1]
-    if start == b"{":
-        return b'"traceEvents"' in head or (b'"schemaVersion"' in head and b'"deviceProperties"' in head)
-    return start == b"[" and b'"ph"' in head and b'"ts"' in head
-
-
 def read(path: str) -> Trace:
     """A trace from its file.
 

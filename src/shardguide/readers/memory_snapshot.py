@@ -77,14 +77,6 @@ class Snapshot(NamedTuple):
     entries: int  # in the traces of events
 
 
-def is_snapshot(head: bytes) -> bool:
-    """Whether the first bytes of a file are those of a snapshot."""
-    if head[:1] == b"\x80":
-        return b"segments" in head[:64] or b"segment_type" in head[:4096] or b"device_traces" in head[:4096]
-    start = head[:200].lstrip()[:40]
-    return start[:1] in (b"{", b"[") and (b'"segment_type"' in head[:4096] or b'"device_traces"' in head[:4096])
-
-
 def read(path: str) -> Snapshot:
     """A snapshot from its file, which may be compressed.
 

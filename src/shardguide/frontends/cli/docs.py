@@ -164,7 +164,10 @@ def _document(arguments: Namespace) -> int:
     name = " ".join([*arguments.names, *(arguments.options or ())])
     if not name:
         raise UnusableInput("docs view needs the name of a document; docs list shows them.")
-    record = to_dict(explain(ExplainRequest(name, torch=arguments.torch, site_packages=arguments.site_packages)))
+    request = ExplainRequest(
+        name, torch=arguments.torch, site_packages=arguments.site_packages, docs=arguments.docs or ""
+    )
+    record = to_dict(explain(request))
     if wants_json(arguments):
         _json(record)
         return 0

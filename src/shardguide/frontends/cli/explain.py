@@ -30,6 +30,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--architecture", metavar="X", help="transformer, moe, vision, multi-tower or tied")
     parser.add_argument("--form", metavar="X", help="fsdp2, fsdp1, ddp or c10d")
     parser.add_argument("--full-script", action="store_true", help="a whole training script")
+    parser.add_argument("--docs", metavar="FOLDER", help="downloaded documentation, in which pages are opened again")
     parser.add_argument("--show", metavar="ID", help="print one snippet only")
     add_common(parser)
 
@@ -63,6 +64,7 @@ def call(arguments: Namespace) -> int:
                 arguments.torch,
                 remembered,
                 arguments.site_packages,
+                arguments.docs or "",
             )
         )
 

@@ -181,7 +181,7 @@ def _behaviour(record: dict[str, Any], verbose: bool) -> list[Block]:
     whole = verbose or len(record["behaviour"]) <= _ALL
     out: list[Block] = []
     for release in sorted(by_release, key=lambda name: int(name.partition(".")[2])):
-        out += _section(f"Behaviour, with {release}", by_release[release], whole)
+        out += _section(f"Behaviour, with {release}", by_release[release], whole, _MANY // 2)
     return out
 
 
@@ -200,8 +200,8 @@ def _minor(release: str) -> int:
     return int(release.partition(".")[2])
 
 
-def _section(title: str, rows: list[str], whole: bool) -> list[Block]:
+def _section(title: str, rows: list[str], whole: bool, most: int = _MANY) -> list[Block]:
     if not rows:
         return []
-    shown = rows if whole or len(rows) <= _MANY + 1 else [*rows[:_MANY], f"{len(rows) - _MANY} more (--verbose)"]
+    shown = rows if whole or len(rows) <= most + 1 else [*rows[:most], f"{len(rows) - most} more (--verbose)"]
     return [Heading(title), Items(tuple(shown))]

@@ -13,7 +13,7 @@ from shardguide.readers.logs.records import Evidence
 from ..finish import closing
 from ..release import Resolved, resolve
 from ..sources import cite
-from . import order
+from . import order, verdicts, watchdog
 from .files import Input, collect
 from .match import Candidate, Shown, candidates
 
@@ -48,7 +48,8 @@ def diagnose(request: DiagnoseRequest) -> Guidance:
     recorded, damaged = from_dumps([one for one in inputs if one.kind == "flight recorder"])
     by_words, facts = from_words(logs)
     measured, numbers, broken = from_measurements(inputs)
-    found = order.ranked([*by_words, *recorded, *measured], start)
+    by_ranks = [*watchdog.from_logs(logs, start.job), *verdicts.verdicts(start.job, by_words)] if logs else []
+    found = order.ranked([*by_words, *by_ranks, *recorded, *measured], start)
     return _record(request, resolved, inputs, [*left, *damaged, *broken], logs, start, found, [*facts, *numbers])
 
 

@@ -9,14 +9,13 @@ from collections.abc import Iterable
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import NamedTuple
 from shardguide.readers.files import shown
+from shardguide.readers.heads import is_snapshot, is_stats, is_trace
 
 MOST_FILES = 200_000  # of one request: 10,240 ranks with several files each
 MOST_DEEP = 12
 # What is no log, whatever stands in it: code, weights, pictures.
 _ENDINGS = ".py .pyc .so .o .a .safetensors .bin .pth .ckpt .gguf .onnx .npy .npz .parquet .arrow .png .jpg .pdf .mp4 .whl .tar"
 _SKIPPED = frozenset(_ENDINGS.split())
-# Keys of torch.cuda.memory_stats(), flat and nested. Logs of training in JSON have others.
-_STATS = (b'"active.all.', b'"allocated_bytes.all.', b'"allocated_bytes": {', b'"num_alloc_retries"')
 
 
 class Input(NamedTuple):
@@ -113,17 +112,13 @@ def kind_of(head: bytes) -> str:
     packed = (b"\xff\xfe", b"\xfe\xff", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
     if head.startswith(packed):
         return "log"
-    if head.lstrip()[:1] in (b"{", b"[", b"\x80"):
-        from shardguide.readers.chrome_trace import is_trace
-        from shardguide.readers.memory_snapshot import is_snapshot
-
-        if is_snapshot(head):
-            return "memory snapshot"
-        if is_trace(head):
-            return "trace"
+    if is_snapshot(head):
+        return "memory snapshot"
+    if is_trace(head):
+        return "trace"
     if is_dump(head):
         return "flight recorder"
-    if head.lstrip()[:1] in (b"{", b"[") and any(word in head for word in _STATS):
+    if is_stats(head):
         return "memory stats"
     if head[:1] == b"\x80":
         return ""

@@ -2,34 +2,94 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from shardguide.guidance.hints import NamedTuple
 from shardguide.readers.logs.records import Evidence, Failed, Raised
 
 from .match import LEVELS, Candidate
+from .ranks import TERM, Job, job, own_frame, place_of
 
-# Raised by the launcher about its children, and by Python when it is told to stop.
-_ABOUT_OTHERS = ("ChildFailedError", "SignalException", "KeyboardInterrupt", "SystemExit", "ProcessExitedException")
+NEAR = 14  # lines of an exception's message behind its first
+# DCP raises on every rank what some ranks met, and says which.
+_ON_RANKS = re.compile(r"CheckpointException ranks:dict_keys\(\[(?P<ranks>[\d, ]+)\]\)")
 
 
 class First(NamedTuple):
     """What the logs say about who failed first."""
 
-    root: tuple[int, ...]  # ranks that failed by themselves, as far as torchrun or the exit codes say
+    root: tuple[int, ...]  # ranks that failed by themselves, as far as exit codes, exceptions or torchrun's table say
     failed: tuple[Failed, ...]
     raised: tuple[Raised, ...]  # exceptions of the training itself
+    job: Job
 
 
 def first(logs: Sequence[Evidence]) -> First:
-    """Ranks under torchrun's root cause; where there is no table, those that were killed or raised."""
-    failed = tuple(row for log in logs for row in log.failed)
-    raised = tuple(one for log in logs for one in log.raised if one.kind.rpartition(".")[2] not in _ABOUT_OTHERS)
-    own = sorted({row.rank for row in failed if row.exitcode != -15})
-    # The table's root is the first that the agent saw. Whoever was killed cannot have been told to stop by another's error.
-    killed = sorted({row.rank for row in failed if row.exitcode < 0 and row.exitcode != -15})
-    root = killed or sorted({row.rank for row in failed if row.root}) or own
-    return First(tuple(root), failed, raised)
+    """Who failed by itself.
+
+    Whoever was killed by a signal other than torchrun's cannot have been told to stop by another's error. Next come ranks with an
+    exception of their own, then those that ended with a status. torchrun's "root cause" is only the first that its agent saw, a
+    tenth of a second apart: it decides where nothing else does.
+    """
+    known = job(logs)
+    codes = {row.rank: row.exitcode for row in known.table}
+    killed = [rank for rank, code in codes.items() if code < 0 and code != TERM]
+    own = known.of(own=True)
+    ended = [rank for rank, code in codes.items() if code > 0 and not _raised_anything(known, rank)]
+    seen = [row.rank for row in known.table if row.root]
+    root = killed or own or ended or seen
+    return First(tuple(sorted(root)), known.table, known.raised, known)
+
+
+def _raised_anything(known: Job, rank: int) -> bool:
+    one = known.states.get(rank)
+    return one is not None and bool(one.own or one.noticed or one.waited)
+
+
+def completed(found: Sequence[Candidate], start: First) -> list[Candidate]:
+    """The candidates with the ranks that their lines do not name, and the line of the user's code."""
+    on_ranks = {int(one) for raised in start.raised for text in _ON_RANKS.findall(raised.message) for one in text.split(",")}
+    out = []
+    for one in found:
+        raised = _behind(one, start)
+        ranks = one.ranks
+        if not one.named and on_ranks and raised and any(_ON_RANKS.search(other.message) for other in start.raised if other.file == raised[0].file):  # fmt: skip
+            ranks = tuple(sorted(on_ranks))
+        if not ranks and raised:
+            ranks = tuple(sorted({each.rank for each in raised if each.rank is not None}))
+        if not ranks and one.diagnosis.kind == "cause" and start.failed:
+            ranks = tuple(row.rank for row in start.failed if row.exitcode != TERM) if _unranked(one, start) else ()
+        place = one.place or next((text for each in raised if (text := place_of(each))), "") or _near(one, start)
+        out.append(one._replace(ranks=ranks, place=place))
+    return out
+
+
+def _behind(one: Candidate, start: First) -> list[Raised]:
+    """The exceptions whose own lines or messages are the evidence."""
+    lines = {(shown.file, shown.line) for shown in one.evidence}
+    return [
+        each
+        for each in start.raised
+        if any((each.file, number) in lines for number in range(each.line, each.line + 1 + each.message.count("\n") + 1))
+    ]
+
+
+def _near(one: Candidate, start: First) -> str:
+    """The place of a chained exception: the frames stand in the traceback that follows or precedes."""
+    if not one.evidence:
+        return ""
+    at = one.evidence[0]
+    for each in start.raised:
+        if each.file == at.file and abs(each.line - at.line) <= 3 * NEAR and (not one.ranks or each.rank in one.ranks):
+            if own_frame(each) is not None:
+                return place_of(each)
+    return ""
+
+
+def _unranked(one: Candidate, start: First) -> bool:
+    """Whether a table row can stand for lines that name no rank: the exit codes of the processes are about them."""
+    return bool(one.evidence) and any(one.evidence[0].file == row.file for row in start.failed)
 
 
 def ranked(found: list[Candidate], start: First) -> list[Candidate]:
@@ -37,7 +97,7 @@ def ranked(found: list[Candidate], start: First) -> list[Candidate]:
     kinds = {"cause": 0, "symptom": 1, "cascade": 2}
 
     def key(one: Candidate) -> tuple[object, ...]:
-        at_root = bool(set(one.ranks) & set(start.root)) if start.root and one.ranks else None
+        at_root = bool(set(one.ranks) & set(start.root)) if start.root and one.ranks and not one.named else None
         return (
             kinds[one.diagnosis.kind],
             at_root is False,
@@ -47,4 +107,6 @@ def ranked(found: list[Candidate], start: First) -> list[Candidate]:
             one.diagnosis.id,
         )
 
-    return sorted(found, key=key)
+    return sorted(completed(found, start), key=key)
+
+

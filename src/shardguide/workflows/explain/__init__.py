@@ -31,6 +31,7 @@ class ExplainRequest(NamedTuple):
     torch: str | None = None
     remembered: dict[str, Any] = {}  # noqa: RUF012 - never changed in place
     site_packages: str | None = None
+    docs: str = ""  # a folder of downloaded documentation, in which pages are opened again
 
 
 def listing() -> dict[str, Any]:
@@ -60,7 +61,7 @@ def explain(request: ExplainRequest) -> Guidance:
 
 def _record(request: ExplainRequest, resolved: Resolved, topic: Topic | None, wanted: list[str]) -> Guidance:
     release = resolved.release
-    page, sources, looked_up = _page(topic, release)
+    page, sources, looked_up = _page(topic, release, request.docs)
     shown, listed = _code(wanted, release)
     answers = {"topic": Answer(topic.id, "user")} if topic else {}
     for name in ("architecture", "form"):
@@ -99,7 +100,7 @@ def _record(request: ExplainRequest, resolved: Resolved, topic: Topic | None, wa
     )
 
 
-def _page(topic: Topic | None, release: Release) -> tuple[Any, dict[str, Source], dict[str, Claim]]:
+def _page(topic: Topic | None, release: Release, docs: str) -> tuple[Any, dict[str, Source], dict[str, Claim]]:
     """The statements that hold for the release in the topic's order, their sources, and the claims as looked up.
 
     While the release is unknown every statement is shown, with the releases for which it holds.
@@ -108,7 +109,7 @@ def _page(topic: Topic | None, release: Release) -> tuple[Any, dict[str, Source]
         return None, {}, {}
     named = [*topic.answer, *(claim for section in topic.sections for claim in section.claims)]
     kept = [claim for claim in named if about(claim, release)] if release.version else named
-    looked_up = claims(kept, release)
+    looked_up = claims(kept, release, docs)
     sources = {source.id: source for claim in looked_up.values() for source in claim.sources}
 
     def statements(of: tuple[str, ...]) -> list[dict[str, Any]]:
