@@ -520,6 +520,17 @@ def test_damaged_beside_others(tmp_path: Path) -> None:
     assert any("rank1.pickle is no plain dump" in line for line in record.not_done)
 
 
+def test_log_and_snapshot_of_a_rank_are_one_diagnosis(tmp_path: Path) -> None:
+    text = DIAGNOSES[0]["example"].strip()
+    (tmp_path / "train.log").write_text(f"[rank5]: {text}\n", encoding="utf-8")
+    fragmented().write(tmp_path / "rank3.pickle")
+    diagnoses = found(tmp_path)["diagnoses"]
+    assert [one["id"] for one in diagnoses].count("fragmentation") == 1
+    first = diagnoses[0]
+    assert (first["id"], first["confidence"], first["ranks"]) == ("fragmentation", "certain", [3, 5])
+    assert {Path(line["file"]).name for line in first["evidence"]} == {"rank3.pickle", "train.log"}
+
+
 def test_memory_stats(tmp_path: Path) -> None:
     stats = {"active.all.current": 5, "allocated_bytes.all.current": 70 * GIB, "allocated_bytes.all.peak": 75 * GIB}
     stats |= {
@@ -553,6 +564,19 @@ def test_what_is_no_snapshot(head: bytes) -> None:
     assert kind_of(head) not in ("memory snapshot", "memory stats", "trace")
 
 
+KILLED = [
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=647226.7. Some of the step tasks have been OOM Killed.",
+    "    Last State:     Terminated  Reason:  OOMKilled  Exit Code: 137",
+    "[337533.31] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/job,task_memcg=/job,task=python,pid=23793,uid=0",
+]
+
+
+@pytest.mark.parametrize("line", KILLED)
+def test_limits_of_host_memory(line: str, tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text(f"{line}\n", encoding="utf-8")
+    assert ids(tmp_path / "job.log") == ["host_oom_cgroup"]
+
+
 HEALTHY = [
     "step 10 | loss 2.31 | max memory allocated 71.2 GiB | out of memory guard: off",
     "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid out of memory errors",
@@ -560,6 +584,8 @@ HEALTHY = [
     "|            CUDA OOMs: 0            |        cudaMalloc retries: 0         |",
     "model.layers.0 in forward: 512 MiB, in backward: 1024 MiB",
     "batch size finder: batch of 64 ran out of memory, using 32",
+    '            "OOMKilled": false,',
+    "slurmstepd: info: Detected 0 oom_kill events in StepId=647226.7",
 ]
 
 

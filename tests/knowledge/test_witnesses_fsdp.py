@@ -213,6 +213,7 @@ def test_fsdp1_needs_an_accelerator(fake, monkeypatch):
     monkeypatch.setattr(torch._C, "_accelerator_getAccelerator", lambda: torch.device("cpu"))
     with pytest.raises(RuntimeError, match="no accelerator device is detected"):
         FullyShardedDataParallel(nn.Linear(4, 4))
+    FullyShardedDataParallel(nn.Linear(4, 4), device_id=torch.device("cpu"))
     assert isinstance(fully_shard(nn.Linear(4, 4), mesh=fake).weight, DTensor)
 
 

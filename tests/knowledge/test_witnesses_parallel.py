@@ -78,6 +78,7 @@ def test_mesh_flatten(fake):
     flat = cube["dp", "cp"]._flatten()
     assert flat.mesh_dim_names == ("dp_cp",) and flat.mesh.tolist() == [1, 3, 5, 7]
     assert dist.get_process_group_ranks(flat.get_group()) == [1, 3, 5, 7]
+    assert cube["dp", "cp"]._flatten() is flat
     _, said = warned(lambda: cube["dp_cp"])
     assert any("will be deprecated" in text for text in said)
     for taken in ("tp", "dp_cp"):

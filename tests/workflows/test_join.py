@@ -44,8 +44,9 @@ def check(record: dict[str, Any], name: str) -> dict[str, Any]:
     ("parts", "more", "use"),
     [
         ("ddp", {}, "Join([model])"),
-        ("ddp,zero", {}, "Join([model, optimizer])"),
-        ("zero, ddp", {}, "Join([model, optimizer])"),  # the order is the iteration's, not the user's
+        ("ddp,zero", {}, "Join([model, set_gradients, optimizer])"),
+        ("zero, ddp", {}, "Join([model, set_gradients, optimizer])"),  # the order is the iteration's, not the user's
+        ("ddp,zero", {"on_exhausted": "stop"}, "Join([model, optimizer], throw_on_early_termination=True)"),
         ("own", {}, "Join([own])"),
         ("ddp,own", {"on_exhausted": "stop"}, "Join([model, own], throw_on_early_termination=True)"),
         ("ddp", {"collectives": "yes"}, "Join([model], throw_on_early_termination=True)"),
@@ -61,6 +62,24 @@ def test_the_call_for_a_loop(parts: str, more: dict[str, str], use: str) -> None
     assert record["status"] == "complete" and record["questions"] == []
     assert decision(record, "use")["choice"] == use
     assert record["approval"]["asked"]  # W2.5: asked for, before anything is used
+
+
+def test_the_bare_forms_that_train_wrongly_are_not_recommended() -> None:
+    """What tests/patterns/test_join.py and the witnesses show by running: each is said in the answer, with its claim."""
+    bare = decision(answer("ddp,zero"), "use")
+    assert {"join.zero.stale", "join.zero.order", "join.ddp.optimizer"} <= set(bare["sources"])
+    assert any(
+        one["choice"] == "Join([model, optimizer])" and "wrong parameters" in one["why_not"]
+        for one in bare["instead_of"]
+    )
+    order = decision(answer("ddp,zero"), "order")
+    assert order["choice"] == "[model, set_gradients, optimizer]" and "join.zero.order" in order["sources"]
+    alone = decision(answer("ddp"), "use")
+    assert any("one epoch only" in reason for reason in alone["because"]) and "join.ddp.optimizer" in alone["sources"]
+    for parts in ("ddp", "ddp,zero", "own"):
+        for stop in ("drain", "stop"):
+            assert "join.stays_on" in decision(answer(parts, on_exhausted=stop), "use")["sources"]
+    assert "join.stays_on" not in decision(answer("ddp", uneven="no"), "use")["sources"]
 
 
 def test_enable_is_off_only_for_inputs_known_to_be_even() -> None:

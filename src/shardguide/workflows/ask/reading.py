@@ -1,4 +1,4 @@
-"""What a question says: its words, the phrases they make, names of the API, a release, an error that was pasted."""
+"""What a question says: its words, names of the API, a release, an error that was pasted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Question(NamedTuple):
     text: str
     spaced: str  # every word in its order, in lower case, with a space around each
     words: tuple[str, ...]  # content words in their order, each once
-    phrases: tuple[str, ...]  # pairs of neighbours among them
+    phrases: tuple[str, ...]  # names of several words: "reduce scatter" for reduce_scatter
     said: tuple[str, ...]  # what the glossary puts beside them
     names: tuple[
         str, ...
@@ -40,15 +40,10 @@ def read(text: str) -> Question:
     tokens = _TOKEN.findall(text)
     stop = set(ask_store.words("stop"))
     flat = ask_store.plain(text).split()
-    words, pairs, before = [], [], ""
+    words: list[str] = []
     for word in flat:
-        if word in stop or (len(word) == 1 and not word.isdigit()):
-            continue
-        if word not in words:
+        if word not in words and word not in stop and (len(word) > 1 or word.isdigit()):
             words.append(word)
-        if before and before != word:
-            pairs.append(f"{before} {word}")
-        before = word
     # A name of code counts as one thing, whatever its parts: new_group, --nproc-per-node, torch.compile.
     compounds = [together for token in tokens if " " in (together := ask_store.plain(token)) and "'" not in token]
     camel = [part.lower() for token in tokens for part in ask_store.camel(token)]
@@ -63,7 +58,7 @@ def read(text: str) -> Question:
         text,
         spaced,
         tuple(words[:MOST]),
-        tuple(dict.fromkeys((*compounds, *pairs)))[:MOST],
+        tuple(dict.fromkeys(compounds))[:MOST],
         tuple(more[:MOST]),
         tuple(dict.fromkeys(token for token in tokens if _name(token)))[:MOST],
         bool(_ERROR.search(text)),
@@ -74,7 +69,7 @@ def read(text: str) -> Question:
 
 
 def _has(word: str, spaced: str, known: set[str]) -> bool:
-    return f" {word} " in (spaced if " " in word else known) if " " not in word else f" {word} " in spaced
+    return f" {word} " in (spaced if " " in word else known)
 
 
 def _beside(flat: list[str]) -> list[str]:

@@ -16,6 +16,7 @@ from ..sources import cite
 from . import order, verdicts, watchdog
 from .files import Input, collect
 from .match import Candidate, Shown, candidates
+from .merge import once
 
 APPROVE = "Is this the fix to make? Nothing is changed before you confirm it."
 SHOWN = 5  # diagnoses in an answer
@@ -49,7 +50,8 @@ def diagnose(request: DiagnoseRequest) -> Guidance:
     by_words, facts = from_words(logs)
     measured, numbers, broken = from_measurements(inputs)
     by_ranks = [*watchdog.from_logs(logs, start.job), *verdicts.verdicts(start.job, by_words)] if logs else []
-    found = order.ranked([*by_words, *by_ranks, *recorded, *measured], start)
+    # Disagreements of several groups in Flight Recorder dumps stay apart: the later ones follow from the first.
+    found = order.ranked([*once([*by_words, *measured]), *by_ranks, *recorded], start)
     return _record(request, resolved, inputs, [*left, *damaged, *broken], logs, start, found, [*facts, *numbers])
 
 

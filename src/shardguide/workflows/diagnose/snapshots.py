@@ -17,6 +17,7 @@ from .alignment import own_frame
 from .files import Input
 from .match import Candidate, Shown
 from .memory import FRAGMENTED, FULL, Case, causes
+from .merge import once
 
 # Shardguide's own lines: from which share of all tensors on one category is what fills the GPU.
 DOMINATES = 0.5
@@ -33,7 +34,7 @@ SUMMARY_WORDS = (
 
 def from_snapshots(inputs: Sequence[Input]) -> tuple[list[Candidate], list[Fact], list[str]]:
     """Candidates, numbers, and which files could not be read."""
-    found: dict[str, Candidate] = {}
+    found: list[Candidate] = []
     facts: list[Fact] = []
     damaged: list[str] = []
     for index, one in enumerate(inputs):
@@ -47,17 +48,8 @@ def from_snapshots(inputs: Sequence[Input]) -> tuple[list[Candidate], list[Fact]
         rank = rank_of_file(one.path)
         if index < MOST_FACTS:
             facts += _facts(snapshot, rank)
-        for candidate in _causes(snapshot, rank):
-            before = found.get(candidate.diagnosis.id)
-            found[candidate.diagnosis.id] = candidate if before is None else _both(before, candidate)
-    return list(found.values()), facts, damaged
-
-
-def _both(one: Candidate, two: Candidate) -> Candidate:
-    """The same diagnosis of two ranks."""
-    evidence = (*one.evidence, *two.evidence)[:8]
-    surer = min(one, two, key=lambda each: ("certain", "likely", "possible").index(each.confidence))
-    return surer._replace(ranks=tuple(sorted({*one.ranks, *two.ranks})), evidence=evidence)
+        found += _causes(snapshot, rank)
+    return once(found), facts, damaged
 
 
 def _causes(snapshot: Snapshot, rank: int | None) -> list[Candidate]:

@@ -17,6 +17,7 @@ from shardguide.readers.intervals import Intervals
 
 from .files import Input
 from .match import Candidate, Shown
+from .merge import once
 
 # Shardguide's own lines: no documentation draws one.
 EXPOSED = 0.25  # of the steps' time is communication with no kernel beside it
@@ -83,7 +84,7 @@ def from_traces(inputs: Sequence[Input]) -> tuple[list[Candidate], list[Fact], l
         found.append(_late(late, kept))
         facts.append(Fact(f"trace.late.rank{late.rank}", f"{late.waited:.0f}", "us",
                           "mean over other ranks of sum(duration - shortest duration of the same collective)"))  # fmt: skip
-    return _once(found), facts, damaged
+    return once(found), facts, damaged
 
 
 def measured(trace: Trace, device: int) -> list[Measured]:
@@ -213,15 +214,3 @@ def _late(late: Late, traces: Sequence[tuple[Trace, int]]) -> Candidate:
 
 def _candidate(name: str, confidence: str, ranks: tuple[int, ...], file: str, text: str, weight: float) -> Candidate:
     return Candidate(diagnosis_store.get(name), confidence, ranks, (Shown(file, 0, text),), weight, (file, 0))
-
-
-def _once(found: list[Candidate]) -> list[Candidate]:
-    """The same diagnosis of several ranks as one."""
-    out: dict[str, Candidate] = {}
-    for one in found:
-        before = out.get(one.diagnosis.id)
-        if before is not None:
-            ranks = tuple(sorted({*before.ranks, *one.ranks}))
-            one = before._replace(ranks=ranks, evidence=(*before.evidence, *one.evidence)[:8])
-        out[one.diagnosis.id] = one
-    return list(out.values())

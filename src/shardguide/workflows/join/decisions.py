@@ -33,13 +33,21 @@ def use(loop: Loop) -> Decision:
             "set_gradients is an object of your own, in the code below: without it the documented Join([model, optimizer]) trains wrongly "
             "once a rank has run out, since its share of the parameters is updated with that rank's old gradients."
         )
-        others.append(
+        others += [
             Alternative(
                 "Join([model, optimizer])",
                 "It ends without an error and with wrong parameters (run on 2.13.0, 2 and 3 processes over Gloo).",
-            )
-        )
-        cited.append("join.zero.stale")
+            ),
+            Alternative(
+                "Join([optimizer, model])", "It hangs once a rank has run out (run on 2.13.0, 2 processes over Gloo)."
+            ),
+            Alternative(
+                "Join([model])",
+                "Nothing would shadow the optimizer's broadcasts. With another optimizer that has states (Adam) it is right for one epoch "
+                "only: ranks that ran out miss steps.",
+            ),
+        ]
+        cited += ["join.zero.stale", "join.zero.order", "join.ddp.optimizer"]
     elif loop.parts[:1] == ("ddp",) and "zero" not in loop.parts and not loop.throws:
         reasons.append(
             "With an optimizer that has states (momentum, Adam) Join([model]) is right for one epoch only: take the code below, "
