@@ -19,7 +19,7 @@ import tomllib  # type: ignore[import-not-found]
 KNOWLEDGE = Path(__file__).parent.parent / "src" / "shardguide" / "knowledge"
 sys.path.insert(0, str(KNOWLEDGE.parent.parent))
 
-from shardguide.knowledge import claims_store, diagnosis_store, pattern_store, releases  # noqa: E402
+from shardguide.knowledge import claims_store, diagnosis_store, pattern_store, releases, symptom_index  # noqa: E402
 from shardguide.knowledge.lines import render  # noqa: E402
 
 TEXTS = ("title", "cause", "tell", "fix", "check", "next")
@@ -72,7 +72,7 @@ def one(source: dict[str, Any], claims: set[str], patterns: set[str]) -> dict[st
         "signs": signs,
         "all": source.get("all", []),
         "unless": source.get("unless", []),
-        "symptoms": source.get("symptoms", []),
+        "symptoms": [one if isinstance(one, str) else one["text"] for one in source.get("symptoms", ())],
         "patterns": source.get("patterns", []),
         "claims": source.get("claims", []),
         "sources": source.get("sources", []),
@@ -140,7 +140,7 @@ def build(wheels: Path | None) -> str:
             sign["at"] = at[sign["text"]]
         entry["all"] = [at[text] for text in entry["all"]]
         entry["unless"] = [at[text] for text in entry["unless"]]
-    return render({"@words": words, **dict(sorted(entries.items()))})
+    return render({"@words": words, "@terms": symptom_index.build(entries), **dict(sorted(entries.items()))})
 
 
 def main(arguments: list[str]) -> int:
@@ -162,7 +162,7 @@ def main(arguments: list[str]) -> int:
         )
         return 0 if same else 1
     target.write_text(text, encoding="utf-8")
-    print(f"{text.count(chr(10)) - 3} diagnoses")
+    print(f"{text.count(chr(10)) - 6} diagnoses")
     return 0
 
 

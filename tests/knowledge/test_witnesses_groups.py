@@ -41,10 +41,12 @@ def groups(rank):
     facts["range"] = said(dist.new_group, [0, 7])
     facts["larger"] = said(dist.new_group, [0, 1, 2, 3])
     local = None
-    if rank:  # rank 0 is no member and does not call
+    if rank:
         local = dist.new_group([1, 2], use_local_synchronization=True)
         dist.all_reduce(box.fill_(1.0), group=local)
         facts["local"] = box.item()
+    else:
+        facts["outside_local"] = dist.new_group([1, 2], use_local_synchronization=True)
     unsorted = dist.new_group([2, 0], sort_ranks=False)
     facts["unsorted"] = dist.get_rank(unsorted)
     facts["local_name"] = dist.distributed_c10d._process_group_name([1, 2], use_hashed_name=True)
@@ -120,6 +122,7 @@ def test_new_group_refuses_ranks_out_of_range(grouped):
 
 def test_local_synchronisation_needs_members_only(grouped):
     assert of(grouped[1:], "local") == [2.0, 2.0]
+    assert grouped[0]["outside_local"] is None  # at once, without the others
 
 
 def test_local_groups_need_equal_histories(grouped):

@@ -25,6 +25,9 @@ _words: dict[str, Any] = {}
 _CAMEL = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _VERSION = re.compile(r"\bv?2\.[0-9]{1,2}(?:\.[0-9]+)?(?:\+\w+)?(?![0-9.]*[0-9])(?!\s*[GMTK]?i?B\b)")
+_URL = re.compile(r"\b(file|tcp|env)://")
+# The collectives are spelled in many ways; "all" and "to" alone would say nothing.
+_COLLECTIVE = re.compile(r"(?<![a-z])(all|reduce)[-_ ]?(to[-_ ]?all|gather|reduce|scatter)(?=s?(?![a-z])|ing|d\b)", re.IGNORECASE)
 VERSION = "releasenumber"  # stands for the number of any release, in rows and questions alike
 
 
@@ -38,7 +41,13 @@ class Row(NamedTuple):
 
 def plain(text: str) -> str:
     """Lower-case words of letters and digits, one space apart."""
-    return " ".join(_WORD.findall(_VERSION.sub(VERSION, text))).lower()
+    return " ".join(_WORD.findall(_joined(text))).lower()
+
+
+def _joined(text: str) -> str:
+    """What would fall apart into words that mean something else, as one word: 2.8, file://, all_gather."""
+    text = _COLLECTIVE.sub(lambda found: (found[1] + found[2]).replace("_", "").replace("-", "").replace(" ", ""), text)
+    return _URL.sub(r"\1url ", _VERSION.sub(VERSION, text))
 
 
 def unversioned(text: str) -> str:
@@ -48,8 +57,8 @@ def unversioned(text: str) -> str:
 
 def indexed(text: str) -> str:
     """The text with the parts of CamelCase names put behind it, so that either spelling finds the other."""
+    text = _joined(text)
     parts = [part for word in _WORD.findall(text) for part in camel(word)]
-    text = _VERSION.sub(VERSION, text)
     return f"{text} {' '.join(parts)}" if parts else text
 
 

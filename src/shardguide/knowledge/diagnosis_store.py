@@ -28,6 +28,10 @@ PROBES = (
     "Segmentation fault",
     "core dumped",
     "Signal 9 (SIGKILL)",
+    " - Init ",
+    "Device: cuda:",
+    "Local process index:",
+    " via P2P",
     "PyTorch CUDA memory summary, device ID",
     "| Allocated memory ",
     "| GPU reserved memory ",
@@ -75,6 +79,11 @@ def ids() -> list[str]:
 def words() -> list[str]:
     """All words that are looked for in logs; a sign's ``at`` counts in this list."""
     return list(_lines.get("@words"))
+
+
+def terms() -> dict[str, Any]:
+    """The index of the words by which people describe what happens; see ``symptom_index``."""
+    return dict(_lines.get("@terms") or {})
 
 
 def entry(name: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 # /// failure
 # planted = "Ctrl-C: SIGINT to the agent"
-# expect = "interrupted"
+# expect = "stopped_by_user"
 # ranks = []
 # signal = { name = "SIGINT", after = 4 }
 # ///

@@ -1,6 +1,6 @@
 # /// failure
 # planted = "the scheduler ends the job: SIGTERM to the agent"
-# expect = "agent_sigterm"
+# expect = "stopped_by_sigterm"
 # ranks = []
 # signal = { name = "SIGTERM", after = 4 }
 # ///

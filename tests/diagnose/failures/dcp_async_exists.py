@@ -1,6 +1,6 @@
 # /// failure
 # planted = "async_save to a place where a checkpoint is, seen when the result is asked for"
-# expect = "dcp_already_exists"
+# expect = "dcp_exists"
 # ranks = "any"
 # world = 3
 # ///

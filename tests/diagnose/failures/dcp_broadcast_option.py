@@ -1,6 +1,6 @@
 # /// failure
 # planted = "broadcast_from_rank0 without full_state_dict"
-# expect = "dcp_broadcast_needs_full"
+# expect = "sd_broadcast_needs_full"
 # ranks = "any"
 # ///
 import torch.distributed as dist

@@ -1,6 +1,6 @@
 # /// failure
 # planted = "a checkpoint is there already and may not be overwritten"
-# expect = "dcp_already_exists"
+# expect = "dcp_exists"
 # ranks = "any"
 # ///
 import os

@@ -1,6 +1,6 @@
 # /// failure
 # planted = "a layer was frozen when the optimizer was saved and is trained now"
-# expect = "dcp_missing_optimizer_state"
+# expect = "sd_optimizer_state_missing"
 # ranks = "any"
 # ///
 import torch

@@ -1,6 +1,6 @@
 # /// failure
 # planted = "rank 1 has an additional layer"
-# expect = "ddp_parameter_count_differs"
+# expect = "ddp_model_differs_between_ranks"
 # ranks = "any"
 # layout = "files"
 # ///

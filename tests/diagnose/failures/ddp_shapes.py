@@ -1,6 +1,6 @@
 # /// failure
 # planted = "the vocabulary of rank 1 is larger, so a parameter has another shape"
-# expect = "ddp_parameter_shapes_differ"
+# expect = "ddp_model_differs_between_ranks"
 # ranks = "any"
 # layout = "files"
 # ///

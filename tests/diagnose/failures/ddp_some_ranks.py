@@ -1,6 +1,6 @@
 # /// failure
 # planted = "rank 1 skips a layer, so that its gradients are never reduced"
-# expect = "param_unused_on_some_ranks"
+# expect = "ddp_unused_parameters"
 # ranks = [1]
 # layout = "files"
 # limit = 40
@@ -19,10 +19,10 @@ class Model(nn.Module):
         self.text, self.vision = nn.Linear(4, 4), nn.Linear(4, 4)
 
     def forward(self, batch, image):
-        return self.text(batch) + (self.vision(batch) if image else 0)  # planted
+        return self.text(batch) + (self.vision(batch) if image else 0)
 
 
 dist.init_process_group("gloo", timeout=timedelta(seconds=5))
 model = DistributedDataParallel(Model())
 for _ in range(2):
-    model(torch.ones(2, 4), dist.get_rank() == 0).sum().backward()
+    model(torch.ones(2, 4), dist.get_rank() == 0).sum().backward()  # planted

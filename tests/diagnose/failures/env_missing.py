@@ -1,7 +1,7 @@
 # /// failure
 # planted = "the script is started without a launcher"
-# expect = "env_rendezvous_missing"
-# ranks = "any"
+# expect = "env_rendezvous_variable"
+# ranks = []
 # layout = "plain"
 # world = 1
 # ///

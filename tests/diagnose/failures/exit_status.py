@@ -1,6 +1,6 @@
 # /// failure
 # planted = "rank 1 ends its process with status 3 and no traceback"
-# expect = "exited_without_traceback"
+# expect = "rank_exited_nonzero"
 # ranks = [1]
 # world = 3
 # ///

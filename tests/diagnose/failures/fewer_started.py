@@ -1,7 +1,7 @@
 # /// failure
 # planted = "WORLD_SIZE is 4 and two ranks were started"
 # expect = "fewer_ranks_than_world_size"
-# ranks = []
+# ranks = [2, 3]
 # layout = "files"
 # world = 4
 # started = 2

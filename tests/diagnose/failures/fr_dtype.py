@@ -15,5 +15,5 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 for step in range(4):
     loss = torch.ones(4, dtype=torch.float64 if step == 1 and rank == 0 else torch.float32)
-    work = dist.all_reduce(loss, async_op=True)  # planted
+    work = dist.all_reduce(loss, async_op=True)
 time.sleep(60)

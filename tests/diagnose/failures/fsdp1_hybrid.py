@@ -1,6 +1,6 @@
 # /// failure
 # planted = "FSDP1 HYBRID_SHARD with a one-dimensional mesh"
-# expect = "fsdp1_hybrid_mesh_not_2d"
+# expect = "fsdp1_hybrid_groups"
 # ranks = "any"
 # ///
 import torch

@@ -1,6 +1,6 @@
 # /// failure
 # planted = "FSDP1 without device_id on a machine without accelerator"
-# expect = "fsdp1_no_accelerator"
+# expect = "fsdp1_cpu_only"
 # ranks = "any"
 # ///
 import torch

@@ -1,6 +1,6 @@
 # /// failure
 # planted = "rank 0 reads through a null pointer in native code"
-# expect = "crashed_sigsegv"
+# expect = "rank_segfault"
 # ranks = [0]
 # ///
 import ctypes

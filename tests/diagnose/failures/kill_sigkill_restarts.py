@@ -7,6 +7,7 @@
 # ///
 import os
 import signal
+import time
 
 import torch
 import torch.distributed as dist
@@ -17,4 +18,5 @@ for step in range(4):
     loss = torch.ones(4)
     if step == 1 and rank == 3:
         os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(1)
     dist.all_reduce(loss)

@@ -10,5 +10,5 @@ import torch.distributed as dist
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, default=0.1)
-arguments = parser.parse_args()  # planted
+arguments = parser.parse_args()
 dist.init_process_group("gloo")

@@ -1,6 +1,6 @@
 # /// failure
 # planted = "a dimension of the mesh that does not exist"
-# expect = "mesh_unknown_dim_name"
+# expect = "mesh_slice_names"
 # ranks = "any"
 # world = 4
 # layout = "files"

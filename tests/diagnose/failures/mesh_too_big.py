@@ -1,6 +1,6 @@
 # /// failure
 # planted = "a mesh of 8 on 4 ranks"
-# expect = "mesh_bigger_than_world"
+# expect = "mesh_larger_than_world"
 # ranks = "any"
 # world = 4
 # ///

@@ -1,6 +1,6 @@
 # /// failure
 # planted = "rank 2 raises before init_process_group, the others wait in it"
-# expect = "script_raised"
+# expect = "file_missing_on_rank"
 # ranks = [2]
 # world = 4
 # ///

@@ -1,6 +1,6 @@
 # /// failure
 # planted = "rank 1 raises, each rank writes its own file, no torchrun"
-# expect = "script_raised"
+# expect = "shape_matmul"
 # ranks = [1]
 # world = 4
 # layout = "files"

@@ -1,6 +1,6 @@
 # /// failure
 # planted = "the recomputed forward takes another branch"
-# expect = "ac_recompute_count"
+# expect = "ac_different_number"
 # ranks = "any"
 # ///
 import torch

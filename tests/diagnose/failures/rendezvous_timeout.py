@@ -1,6 +1,6 @@
 # /// failure
 # planted = "torchrun waits for a second node that never comes"
-# expect = "rendezvous_timeout"
+# expect = "rdzv_timeout"
 # ranks = []
 # bare = true
 # options = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--rdzv-conf", "join_timeout=4", "--local-addr", "127.0.0.1"]

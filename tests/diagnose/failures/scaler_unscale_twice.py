@@ -1,6 +1,6 @@
 # /// failure
 # planted = "unscale_ is called twice in a step"
-# expect = "scaler_unscale_twice"
+# expect = "scaler_order"
 # ranks = "any"
 # ///
 import torch

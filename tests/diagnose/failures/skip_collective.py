@@ -12,6 +12,6 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 for step in range(5):
     loss = torch.ones(4)
-    if not (step == 2 and rank == 1):  # planted
-        dist.all_reduce(loss)
+    if not (step == 2 and rank == 1):
+        dist.all_reduce(loss)  # planted
 print("done")

@@ -17,6 +17,6 @@ rank = dist.get_rank()
 for step in range(4):
     loss = torch.ones(4)
     if step == 2 and rank == 3:
-        time.sleep(15)  # planted
-    dist.all_reduce(loss)
+        time.sleep(15)
+    dist.all_reduce(loss)  # planted
     print(f"step {step}")

@@ -14,5 +14,5 @@ rank = dist.get_rank()
 for step in range(4):
     loss = torch.ones(4)
     if step == 2 and rank == 1:
-        time.sleep(30)  # planted
-    dist.all_reduce(loss)
+        time.sleep(30)
+    dist.all_reduce(loss)  # planted

@@ -1,6 +1,6 @@
 # /// failure
 # planted = "rank 0 has one batch less under Join(throw_on_early_termination=True)"
-# expect = "uneven_batches"
+# expect = "join_throw_early"
 # ranks = [0]
 # world = 3
 # layout = "files"

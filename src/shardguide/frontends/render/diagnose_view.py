@@ -42,6 +42,19 @@ def _one(one: dict[str, Any], verbose: bool) -> list[Block]:
     ]
 
 
+def _numbers(record: dict[str, Any], verbose: bool) -> list[Block]:
+    """What was read off exactly, with how it was worked out."""
+    facts = record["facts"]
+    shown = facts if verbose else facts[:12]
+    if not shown:
+        return []
+    rows = [(one["id"], f"{one['value']:,} {one['unit']} ({one['formula']})" if isinstance(one["value"], int)
+             else f"{one['value']} {one['unit']} ({one['formula']})", "") for one in shown]  # fmt: skip
+    if len(facts) > len(shown):
+        rows.append(("and", f"{len(facts) - len(shown)} more (--verbose)", ""))
+    return [Heading("Numbers, as read"), Pairs(tuple(rows))]
+
+
 def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     """The page for a diagnosis."""
     found = record["diagnoses"]
@@ -59,6 +72,7 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     if record["raised"] and not found:
         rows_ = tuple(f"{one['file']}:{one['line']}: {one['kind']}: {one['message']}" for one in record["raised"][:3])
         out.extend([Heading("What was raised"), Items(rows_)])
+    out.extend(_numbers(record, verbose))
     out.extend(checks(record, verbose))
     out.extend(listed(record, verbose))
     if verbose:

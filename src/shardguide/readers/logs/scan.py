@@ -27,8 +27,10 @@ OTHERS = b"Failures:"
 _STRUCTURES = (TRACEBACK, ROOT, OTHERS)
 
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d{1,7})(?:, in (?P<function>.{1,200}))?')
-# An exception's own line: a dotted name that ends in a capitalised class, alone or before a colon.
-_RAISED = re.compile(r"(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?:: ?(?P<message>.*))?$")
+# An exception's own line: a dotted name that ends in a capitalised class (or socket.gaierror), alone or before a colon.
+_RAISED = re.compile(
+    r"(?P<kind>(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*|(?<=\.)[a-z_]+(?:error|timeout)))(?:: ?(?P<message>.*))?$"
+)
 _ROW = re.compile(r"\s*(?P<name>time|host|rank|exitcode|error_file|traceback)\s*:\s*(?P<value>.*)")
 _SAME_FILE_RANK = (
     re.compile(r"(?:^|[/\\])(?:attempt_\d+[/\\])?(?P<rank>\d{1,6})[/\\]std(?:out|err)\.log(?:\.\w+)?$"),
@@ -49,9 +51,9 @@ def matcher(signs: Sequence[str]) -> Any:
 def rank_of_file(path: str) -> int | None:
     """The rank that a file's name or folder names: torchrun's ``attempt_0/3/stderr.log``, ``rank3.log``, ``r3.log``."""
     for pattern in _SAME_FILE_RANK:
-        found = pattern.search(path)
+        found = list(pattern.finditer(path))
         if found:
-            return int(found["rank"])
+            return int(found[-1]["rank"])  # the file's own name says more than a folder's above it
     return None
 
 

@@ -22,7 +22,7 @@ ERROR = 6.0  # to diagnose, when an error was pasted
 STRONG = 10.0  # each word of distributed PyTorch, up to three
 WEAK = 3.0  # each word that others use too, up to four
 HARD = 30.0  # against: a subject of others is named
-ENOUGH = 9.0
+ENOUGH = 8.0
 
 
 class Ranked(NamedTuple):
@@ -82,7 +82,7 @@ def rank(question: Question, told: Stated | None = None, names: int = 0) -> list
 
 
 def _intents(question: Question, told: Stated, names: int) -> dict[str, float]:
-    """What turns of phrase add to commands."""
+    """What turns of phrase add to what they ask for."""
     has = {
         "": True,
         "name": bool(names),
@@ -92,7 +92,9 @@ def _intents(question: Question, told: Stated, names: int) -> dict[str, float]:
     }
     found: dict[str, float] = {}
     for target, needs, bonus, phrases in ask_store.words("intents"):
-        if has[needs] and any(f" {phrase} " in question.spaced for phrase in phrases):
+        if has[needs] and any(
+            all(f" {part} " in question.spaced for part in phrase) for phrase in phrases
+        ):
             found[target] = max(found.get(target, 0.0), bonus)
     return found
 

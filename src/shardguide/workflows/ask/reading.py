@@ -46,6 +46,7 @@ def read(text: str) -> Question:
             words.append(word)
     # A name of code counts as one thing, whatever its parts: new_group, --nproc-per-node, torch.compile.
     compounds = [together for token in tokens if " " in (together := ask_store.plain(token)) and "'" not in token]
+    compounds = [together for together in compounds if together != "torch distributed"]  # which every page is about
     camel = [part.lower() for token in tokens for part in ask_store.camel(token)]
     said = _beside(flat)
     spaced = f" {' '.join(flat)} "

@@ -116,7 +116,7 @@ def _cpu(host: Host) -> tuple[str, str, list[str], list[str], bool]:
             "CPU hosts with InfiniBand and without IP over IB: MPI, since Gloo cannot use that network.",
             "It is only there when PyTorch was built from source on a host that has MPI; ranks come from the MPI runtime.",
         ]
-        return "mpi", "cpu", reasons, ["host.cpu_infiniband", "ships.mpi", "backend.mpi", "init.mpi_ranks"], False
+        return "mpi", "cpu", reasons, ["host.cpu_infiniband", "backend.mpi", "init.mpi_ranks"], False
     if host.inter in ("infiniband", "ipoib"):
         known = host.ipoib == "yes" or host.inter == "ipoib"
         reasons.append(
@@ -167,7 +167,7 @@ def _others(host: Host, taken: set[str]) -> tuple[list[Alternative], list[str]]:
         if host.device != "cpu":
             why += '; for GPU tensors the table says "?": it depends on that build'
         out.append(Alternative("mpi", why + "."))
-        cited += ["ships.mpi", "backend.mpi"]
+        cited += ["backend.mpi"]
     if "xccl" not in taken:
         there = host.minor >= (2, 6)
         out.append(

@@ -13,10 +13,11 @@ from shardguide.readers.logs.records import Evidence
 from ..finish import closing
 from ..release import Resolved, resolve
 from ..sources import cite
-from . import order, verdicts, watchdog
+from . import order, placement, verdicts, watchdog
 from .files import Input, collect
 from .match import Candidate, Shown, candidates
 from .merge import once
+from .question import with_question
 
 APPROVE = "Is this the fix to make? Nothing is changed before you confirm it."
 SHOWN = 5  # diagnoses in an answer
@@ -50,8 +51,10 @@ def diagnose(request: DiagnoseRequest) -> Guidance:
     by_words, facts = from_words(logs)
     measured, numbers, broken = from_measurements(inputs)
     by_ranks = [*watchdog.from_logs(logs, start.job), *verdicts.verdicts(start.job, by_words)] if logs else []
+    by_words = [*by_words, *placement.from_logs(logs)]
     # Disagreements of several groups in Flight Recorder dumps stay apart: the later ones follow from the first.
-    found = order.ranked([*once([*by_words, *measured]), *by_ranks, *recorded], start)
+    spoken_for = with_question([*once([*by_words, *measured]), *by_ranks, *recorded], request.question)
+    found = order.ranked(spoken_for, start)
     return _record(request, resolved, inputs, [*left, *damaged, *broken], logs, start, found, [*facts, *numbers])
 
 
@@ -176,6 +179,8 @@ def _record(
 ) -> Guidance:
     release = resolved.release
     outcome = _outcome(logs, start, found)
+    if outcome == "no_failure" and request.question:
+        outcome = "unrecognised"  # something happens, whatever it is
     kept = [one for one in found if one.diagnosis.kind != "cascade"][:SHOWN] if outcome == "diagnosed" else []
     decisions = [
         Decision(one.diagnosis.id, one.diagnosis.fix, (one.diagnosis.cause,), sources=one.diagnosis.claims)

@@ -98,6 +98,10 @@ class Alignment:
 
     def findings(self) -> list[Finding]:
         """What does not fit, the earliest first: by when the ranks that wait issued what they wait for."""
+        # Ranks that wait for each other explain each other's absence: nobody is missing then.
+        crossed = self._crossed()
+        if crossed is not None:
+            return [crossed]
         found: list[Finding] = []
         for name in sorted(self.groups):
             found += self._of(name, self.groups[name])
@@ -199,13 +203,8 @@ class Alignment:
         )  # fmt: skip
 
     def _stuck(self) -> list[Finding]:
-        """All ranks issued the same and none finished; or two ranks wait in different groups that both belong to."""
-        waiting = {rank: of[0] for rank, of in self.open.items() if of and of[0].seq >= 0}
-        if not waiting:
-            return []
-        crossed = self._crossed(waiting)
-        if crossed is not None:
-            return [crossed]
+        """All ranks issued the same and none finished."""
+        waiting = self._waiting()
         for name in sorted({one.group for one in waiting.values()}):
             group = self.groups[name]
             ranks = self._ranks(group)
@@ -229,29 +228,52 @@ class Alignment:
                 ]
         return []
 
-    def _crossed(self, waiting: dict[int, Last]) -> Finding | None:
-        """Two ranks that belong to two groups and wait in one each: the groups were used in different orders."""
+    def _waiting(self) -> dict[int, Last]:
+        """What each rank waits in first."""
+        return {rank: of[0] for rank, of in self.open.items() if of and of[0].seq >= 0}
+
+    def _crossed(self) -> Finding | None:
+        """Two ranks that belong to two groups and wait in one each, for the other: the groups were used in different orders."""
+        waiting = self._waiting()
         by_group: dict[str, list[int]] = {}
         for rank, last in waiting.items():
             by_group.setdefault(last.group, []).append(rank)
-        names = sorted(by_group)
-        for index, one in enumerate(names):
-            for two in names[index + 1 :]:
-                both = set(self._ranks(self.groups[one])) & set(self._ranks(self.groups[two]))
-                here = sorted(set(by_group[one]) & both)
-                there = sorted(set(by_group[two]) & both)
+        members = {name: set(self._ranks(self.groups[name])) for name in by_group}
+        groups_of: dict[int, list[str]] = {}
+        for name in sorted(members):
+            for rank in members[name]:
+                groups_of.setdefault(rank, []).append(name)
+        for rank in sorted(waiting):
+            one = waiting[rank].group
+            for two in groups_of.get(rank, ()):
+                if two <= one:
+                    continue
+                both = members[one] & members[two]
+                # Each has not issued what the other waits for; a rank that is merely late waits in no collective.
+                here = [a for a in by_group[one] if a in both and self._behind_of(two, a, waiting, by_group)]
+                there = [b for b in by_group[two] if b in both and self._behind_of(one, b, waiting, by_group)]
                 if here and there:
-                    a, b = waiting[here[0]], waiting[there[0]]
-                    text = (
-                        f"rank {_ranks(tuple(here))} wait{'s' if len(here) == 1 else ''} in {_group(one, self.groups[one])} ({a.op.name}) "
-                        f"while rank {_ranks(tuple(there))} wait{'s' if len(there) == 1 else ''} in "
-                        f"{_group(two, self.groups[two])} ({b.op.name}); all of them belong to both groups"
-                    )
-                    few = here if len(here) < len(there) else there
-                    shown = waiting[few[0]]
-                    return Finding("fr_group_order", one, self.groups[one].description, a.seq, tuple(few), len(both) - len(few), text,
-                                   self.files[few[0]], shown.frames, min(a.created, b.created))  # fmt: skip
+                    return self._crossing(one, two, sorted(here), sorted(there), len(both), waiting)
         return None
+
+    def _behind_of(self, name: str, rank: int, waiting: dict[int, Last], by_group: dict[str, list[int]]) -> bool:
+        """Whether a rank has not issued what others of a group wait for."""
+        last = self.groups[name].seen.get(rank, (0, 0))[1]
+        return any(waiting[other].seq > last for other in by_group[name] if other != rank)
+
+    def _crossing(
+        self, one: str, two: str, here: list[int], there: list[int], both: int, waiting: dict[int, Last]
+    ) -> Finding:
+        a, b = waiting[here[0]], waiting[there[0]]
+        text = (
+            f"rank {_ranks(tuple(here))} wait{'s' if len(here) == 1 else ''} in {_group(one, self.groups[one])} ({a.op.name}) "
+            f"while rank {_ranks(tuple(there))} wait{'s' if len(there) == 1 else ''} in "
+            f"{_group(two, self.groups[two])} ({b.op.name}); all of them belong to both groups"
+        )
+        few = here if len(here) < len(there) else there
+        shown = waiting[few[0]]
+        return Finding("fr_group_order", one, self.groups[one].description, a.seq, tuple(few), both - len(few), text,
+                       self.files[few[0]], shown.frames, min(a.created, b.created))  # fmt: skip
 
 
 def align(dumps: Iterable[Dump]) -> Alignment:

@@ -9,7 +9,7 @@ from shardguide.guidance.hints import NamedTuple
 from shardguide.readers.logs.records import Evidence, Failed, Raised
 
 from .match import LEVELS, Candidate
-from .ranks import TERM, Job, job, own_frame, place_of
+from .ranks import TERM, Job, job, kind_of, own_frame, place_of
 
 NEAR = 14  # lines of an exception's message behind its first
 # DCP raises on every rank what some ranks met, and says which.
@@ -53,6 +53,7 @@ def completed(found: Sequence[Candidate], start: First) -> list[Candidate]:
     out = []
     for one in found:
         raised = _behind(one, start)
+        raised = [*_original(raised, start), *raised]
         ranks = one.ranks
         if not one.named and on_ranks and raised and any(_ON_RANKS.search(other.message) for other in start.raised if other.file == raised[0].file):  # fmt: skip
             ranks = tuple(sorted(on_ranks))
@@ -60,6 +61,7 @@ def completed(found: Sequence[Candidate], start: First) -> list[Candidate]:
             ranks = tuple(sorted({each.rank for each in raised if each.rank is not None}))
         if not ranks and one.diagnosis.kind == "cause" and start.failed:
             ranks = tuple(row.rank for row in start.failed if row.exitcode != TERM) if _unranked(one, start) else ()
+        ranks = _not_joined(one, start) or ranks
         place = one.place or next((text for each in raised if (text := place_of(each))), "") or _near(one, start)
         out.append(one._replace(ranks=ranks, place=place))
     return out
@@ -75,16 +77,36 @@ def _behind(one: Candidate, start: First) -> list[Raised]:
     ]
 
 
+def _original(raised: Sequence[Raised], start: First) -> list[Raised]:
+    """The traceback inside a data loader's worker, which stands below that of the rank that raised it again."""
+    if not any(re.match(r"Caught \w+ in ", one.message) for one in raised):
+        return []
+    at = raised[0]
+    below = [one for one in start.raised if one.file == at.file and one.rank == at.rank and 0 < one.line - at.line < 80]
+    return below[:1]
+
+
 def _near(one: Candidate, start: First) -> str:
     """The place of a chained exception: the frames stand in the traceback that follows or precedes."""
     if not one.evidence:
         return ""
     at = one.evidence[0]
     for each in start.raised:
-        if each.file == at.file and abs(each.line - at.line) <= 3 * NEAR and (not one.ranks or each.rank in one.ranks):
-            if own_frame(each) is not None:
-                return place_of(each)
+        same = each.rank is None or not one.ranks or each.rank in one.ranks
+        if each.file == at.file and abs(each.line - at.line) <= 3 * NEAR and same and own_frame(each) is not None:
+            return place_of(each)
+    if one.diagnosis.family == "collectives":  # the rank itself left no traceback: where the others wait for it
+        return next((text for each in start.raised if kind_of(each) != "own" and (text := place_of(each))), "")
     return ""
+
+
+def _not_joined(one: Candidate, start: First) -> tuple[int, ...]:
+    """The ranks that never came to the store, where the logs name exactly those that did."""
+    for shown in one.evidence:
+        found = re.search(r"(\d{1,5})/(\d{1,5}) clients joined", shown.text)
+        if found and int(found[1]) == len(start.job.states):
+            return tuple(sorted(set(range(int(found[2]))) - set(start.job.states)))
+    return ()
 
 
 def _unranked(one: Candidate, start: First) -> bool:
@@ -107,6 +129,10 @@ def ranked(found: list[Candidate], start: First) -> list[Candidate]:
             one.diagnosis.id,
         )
 
-    return sorted(completed(found, start), key=key)
+    out: list[Candidate] = []
+    for one in sorted(completed(found, start), key=key):
+        if all(one.diagnosis.id != other.diagnosis.id for other in out):
+            out.append(one)
+    return out
 
 

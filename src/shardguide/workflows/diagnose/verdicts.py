@@ -32,7 +32,7 @@ _GATHERS = frozenset(
 
 def verdicts(job: Job, found: Sequence[Candidate]) -> list[Candidate]:
     """The diagnoses that the comparison of ranks gives. ``found`` are those that lines gave: what they explain is left out."""
-    out = [*_fingerprints(job), *_stale_store(job), *_exits(job, found)]
+    out = [*_fingerprints(job), *_stale_store(job), *_new_group(job), *_exits(job, found)]
     explained = {
         (shown.file, shown.line) for one in [*found, *out] if one.diagnosis.kind == "cause" for shown in one.evidence
     }
@@ -71,7 +71,7 @@ def _exits(job: Job, found: Sequence[Candidate]) -> list[Candidate]:
     rows = {row.rank: row for row in job.table}
     certain = any(one.diagnosis.kind == "cause" and one.confidence == "certain" for one in found)
     for code, states in sorted(by_code.items()):
-        name = _SIGNALS.get(code, "exited_without_traceback" if code > 0 else "")
+        name = _SIGNALS.get(code, "rank_exited_nonzero" if code > 0 else "")
         if not name or certain:
             continue
         ranks = [one.rank for one in states]
@@ -151,6 +151,21 @@ def _stale_store(job: Job) -> list[Candidate]:
                 ranks = [rank for rank in job.states if job.states[rank].waited or job.states[rank].own]
                 return [_candidate("stale_filestore", ranks, shown, weight=4, place=place_of(one))]
     return []
+
+
+def _new_group(job: Job) -> list[Candidate]:
+    """Ranks that wait in the store while they make a group that others do not make."""
+    inside = [
+        rank
+        for rank, one in job.states.items()
+        if one.waited and {"new_group", "_new_group_with_tag"} & {frame.function for frame in one.waited.frames}
+    ]
+    if not inside or job.of(own=True):
+        return []
+    others = [rank for rank in job.states if rank not in inside]
+    shown = [line(one) for rank in inside[:3] if (one := job.states[rank].waited) is not None]
+    ranks = others if others and len(others) < len(inside) else inside
+    return [_candidate("new_group_not_by_all", ranks, shown, weight=3, place=place_of(job.states[inside[0]].waited))]
 
 
 def _waiting(job: Job) -> list[Candidate]:
