@@ -120,7 +120,12 @@ def documents() -> tuple[list[tuple[str, str, str, tuple[str, ...]]], dict[str, 
         "stop": sorted(set(words["stop"].split())),
         "code": sorted(set(words["code"].split())),
         "intents": [
-            [one["target"], one["needs"], one["bonus"], [[ask_store.plain(part) for part in words.split("&")] for words in one["phrases"]]]
+            [
+                one["target"],
+                one["needs"],
+                one["bonus"],
+                [[ask_store.plain(part) for part in words.split("&")] for words in one["phrases"]],
+            ]
             for one in words["intents"]
         ],
         "say": dict(sorted((ask_store.plain(key), value) for key, value in words["say"].items())),

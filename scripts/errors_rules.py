@@ -267,4 +267,9 @@ WARNS = (
 )
 
 # Why a user-facing place has no diagnosis.
-WHY_NOT: tuple[tuple[str, str, str], ...] = ()
+_SHORT = "too few words to tell it from any other message"
+WHY_NOT = (
+    (_T + "experimental/_context_parallel/_attention.py", "Unknown method", _SHORT),
+    (_T + "parallel/loss.py", "Unsupported type", _SHORT),
+    (_EL + "multiprocessing/api.py", "got signal", "who sent which signal is told apart by its number, not by these words"),
+)

@@ -352,3 +352,10 @@ def load_dump(path: Path) -> dict[str, Any]:
     """A dump that this module wrote."""
     data = path.read_bytes()
     return dict(json.loads(data) if path.suffix == ".json" else pickle.loads(data))  # noqa: S301 (our own)
+
+
+def in_new_process(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """A Python of its own: a process that has threads, as pytest's may, is no good parent of ranks."""
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parent.parent))
 
-from diagnose import launch  # noqa: E402
+from tests.diagnose import launch  # noqa: E402
 
 DAY = 1_767_607_200  # 2026-01-05 10:00:00 UTC
 _GLOG = re.compile(r"(?P<level>\[?[IWEF])(?P<date>\d{4}) (?P<time>\d\d:\d\d:\d\d)\.(?P<rest>\d+)(?: (?P<pid>\d+))?(?= )")
@@ -103,7 +103,7 @@ def _second(clock: str, seconds: list[str], times: list[str]) -> int:
 def scrub(folder: Path, target: Path) -> None:
     """Everything in ``folder`` with stable values, to ``target``."""
     rules = Scrub(folder)
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size]
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     logs = {path: path.read_text(encoding="utf-8", errors="replace") for path in files if not path.name.startswith("fr_trace")}
     times = sorted({found["time"] + "." + found["rest"] for text in logs.values() for found in _GLOG.finditer(text)})
     dumps = {path: launch.load_dump(path) for path in files if path.name.startswith("fr_trace")}
@@ -114,6 +114,7 @@ def scrub(folder: Path, target: Path) -> None:
         to = Path(re.sub(r"[0-9a-f-]{36}_\w+|none_\w+", "job_a1b2c3d4", str(to)))
         if "error.json" in to.name:
             continue
+        # Empty files are evidence as well: that rank said nothing.
         to.parent.mkdir(parents=True, exist_ok=True)
         to.write_text(rules.text(text, times), encoding="utf-8")
     moments = sorted({entry[name] for dump in dumps.values() for entry in dump["entries"] for name in _MOMENTS if isinstance(entry.get(name), int) and entry[name] > 1 << 40})  # fmt: skip

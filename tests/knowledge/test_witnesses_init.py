@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import socket
 import subprocess
 import sys
 from datetime import timedelta
@@ -40,6 +41,7 @@ def set_up(rank):
     os.environ["MASTER_PORT"] = "70000"
     facts["port"] = said(init, "gloo")
     os.environ["MASTER_PORT"] = full["MASTER_PORT"]
+    facts["own_address"] = own_address()
     store = dist.HashStore()
     facts["both"] = said(init, "gloo", init_method="env://", store=store, rank=0, world_size=1)
     facts["store_world"] = said(init, "gloo", store=store)
@@ -81,6 +83,20 @@ def set_up(rank):
     return facts
 
 
+def own_address():
+    """Rank 0 with an address of its own: as torchrun's agent starts it, and as it is without an agent."""
+    answers, second = [], timedelta(seconds=1)
+    with socket.socket() as nobody_listens:
+        nobody_listens.bind(("127.0.0.1", 0))
+        url = f"tcp://127.0.0.1:{nobody_listens.getsockname()[1]}"
+        answers.append(said(dist.init_process_group, "gloo", init_method=url, rank=0, world_size=1, timeout=second))
+    flag = os.environ.pop("TORCHELASTIC_USE_AGENT_STORE")
+    answers.append(said(dist.init_process_group, "gloo", init_method=url, rank=0, world_size=1))
+    dist.destroy_process_group()
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = flag
+    return answers
+
+
 @pytest.fixture(scope="module")
 def setting():
     return gloo.run(1, set_up)[0]
@@ -98,6 +114,12 @@ def test_tcp_url_needs_a_port(setting):
 def test_tcp_assigns_no_ranks(setting):
     assert all_say([setting["tcp_rank"]], "ValueError", "rank parameter missing")
     assert all_say([setting["tcp_world"]], "ValueError", "world size parameter missing")
+
+
+def test_tcp_under_an_agent_finds_no_store(setting):
+    under_agent, alone = setting["own_address"]
+    assert "DistNetworkError" in under_agent and "timed out" in under_agent
+    assert alone == ""
 
 
 def test_file_url_needs_a_path(setting):

@@ -27,7 +27,9 @@ _WORD = re.compile(r"[A-Za-z0-9]+")
 _VERSION = re.compile(r"\bv?2\.[0-9]{1,2}(?:\.[0-9]+)?(?:\+\w+)?(?![0-9.]*[0-9])(?!\s*[GMTK]?i?B\b)")
 _URL = re.compile(r"\b(file|tcp|env)://")
 # The collectives are spelled in many ways; "all" and "to" alone would say nothing.
-_COLLECTIVE = re.compile(r"(?<![a-z])(all|reduce)[-_ ]?(to[-_ ]?all|gather|reduce|scatter)(?=s?(?![a-z])|ing|d\b)", re.IGNORECASE)
+_COLLECTIVE = re.compile(
+    r"(?<![a-z])(all|reduce)[-_ ]?(to[-_ ]?all|gather|reduce|scatter)(?=s?(?![a-z])|ing|d\b)", re.IGNORECASE
+)
 VERSION = "releasenumber"  # stands for the number of any release, in rows and questions alike
 
 

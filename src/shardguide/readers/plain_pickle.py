@@ -7,8 +7,10 @@ is bounded by the file's size.
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
+from _thread import allocate_lock
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NoReturn
@@ -38,7 +40,7 @@ def loads(data: bytes, name: str) -> Any:
     if len(data) > LARGEST:
         raise UnusableInput(f"{name} is larger than {LARGEST >> 20} MiB.")
     try:
-        with _Bounded(len(data) * PER_BYTE + SPARE):
+        with Bounded(len(data)):
             return _Plain(io.BytesIO(data)).load()
     except UnusableInput as error:
         raise UnusableInput(f"{name} is no plain dump: {error}; nothing of it was executed.") from None
@@ -46,20 +48,27 @@ def loads(data: bytes, name: str) -> Any:
         raise UnusableInput(f"{name} asks for far more memory than its size allows; it is not read.") from None
     except RecursionError:
         raise UnusableInput(f"{name} is nested too deeply to be read.") from None
-    except (
-        Exception
-    ) as error:  # what a damaged pickle raises is not one kind: KeyError, IndexError, UnpicklingError, ...
+    except Exception as error:  # a damaged pickle raises anything: KeyError, IndexError, UnpicklingError, ...
         raise UnusableInput(f"{name} is damaged or cut off ({type(error).__name__}).") from None
 
 
-class _Bounded:
-    """Limits what the process may allocate while a pickle is read, where the system can: a few bytes can ask for gigabytes."""
+class Bounded:
+    """Limits what the process may allocate while a file of ``size`` bytes is read, where the system can.
 
-    def __init__(self, more: int) -> None:
-        self.more = more
+    A few bytes can ask for gigabytes. The garbage collector rests meanwhile: plain data needs none, and it would look at
+    millions of objects again and again. One at a time: the limit is the whole process's.
+    """
+
+    lock = allocate_lock()
+
+    def __init__(self, size: int) -> None:
+        self.more = size * PER_BYTE + SPARE
         self.before: tuple[int, int] | None = None
 
     def __enter__(self) -> None:
+        self.lock.acquire()
+        self.collected = gc.isenabled()
+        gc.disable()
         try:
             import resource
 
@@ -74,7 +83,12 @@ class _Bounded:
             return  # no such limit here (macOS): the size of the file is the only bound
 
     def __exit__(self, *_: object) -> None:
-        if self.before is not None:
-            import resource
+        try:
+            if self.before is not None:
+                import resource
 
-            resource.setrlimit(resource.RLIMIT_AS, self.before)
+                resource.setrlimit(resource.RLIMIT_AS, self.before)
+        finally:
+            if self.collected:
+                gc.enable()
+            self.lock.release()

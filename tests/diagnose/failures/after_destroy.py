@@ -1,6 +1,6 @@
 # /// failure
 # planted = "a collective after destroy_process_group"
-# expect = "init_missing"
+# expect = "group_not_initialised"
 # ranks = "any"
 # ///
 import torch

@@ -1,6 +1,6 @@
 # /// failure
 # planted = "init_process_group is called twice"
-# expect = "init_twice"
+# expect = "group_initialised_twice"
 # ranks = "any"
 # ///
 import torch.distributed as dist

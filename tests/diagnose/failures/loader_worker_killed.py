@@ -1,6 +1,6 @@
 # /// failure
 # planted = "a worker of the data loader of rank 0 is killed"
-# expect = "worker_killed"
+# expect = "dataloader_worker_killed"
 # ranks = [0]
 # world = 3
 # ///

@@ -1,6 +1,6 @@
 # /// failure
 # planted = "a worker of the data loader of rank 1 raises"
-# expect = "worker_raised"
+# expect = "dataloader_worker_raised"
 # ranks = [1]
 # ///
 import torch

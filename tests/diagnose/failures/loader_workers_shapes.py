@@ -1,6 +1,6 @@
 # /// failure
 # planted = "samples of different lengths cannot be stacked into a batch on rank 2"
-# expect = "collate_sizes"
+# expect = "dataloader_stack_sizes"
 # ranks = [2]
 # world = 3
 # ///

@@ -1,6 +1,6 @@
 # /// failure
 # planted = "backend nccl in a PyTorch without CUDA"
-# expect = "nccl_not_built"
+# expect = "backend_not_built"
 # ranks = "any"
 # ///
 import torch.distributed as dist

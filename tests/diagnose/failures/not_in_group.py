@@ -1,7 +1,7 @@
 # /// failure
 # planted = "rank 2 uses a group it does not belong to"
-# expect = "rank_not_in_group"
-# ranks = [2]
+# expect = "group_not_member"
+# ranks = "any"
 # world = 3
 # layout = "files"
 # ///
@@ -10,5 +10,5 @@ import torch.distributed as dist
 
 dist.init_process_group("gloo")
 half = dist.new_group([0, 1])
-gathered = [torch.zeros(1) for _ in range(dist.get_world_size(half))]  # planted
-dist.broadcast(torch.ones(1), src=2, group=half)
+gathered = [torch.zeros(1) for _ in range(dist.get_world_size(half))]
+dist.broadcast(torch.ones(1), src=2, group=half)  # planted

@@ -1,5 +1,5 @@
 # /// failure
-# planted = "the recomputed forward works on another dtype"
+# planted = "the recomputed forward works on fewer rows"
 # expect = "ac_nonreentrant_metadata_check"
 # ranks = "any"
 # layout = "folder"
@@ -14,7 +14,7 @@ calls = 0
 def block(batch):
     global calls
     calls += 1
-    return (batch.bfloat16() if calls == 1 else batch).exp().float()
+    return (batch if calls == 1 else batch[:1]).exp()
 
 
 dist.init_process_group("gloo")

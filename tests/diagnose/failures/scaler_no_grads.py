@@ -1,6 +1,6 @@
 # /// failure
 # planted = "the scaler steps an optimizer without gradients on rank 1"
-# expect = "scaler_no_inf_checks"
+# expect = "sharded_scaler_no_local_grads"
 # ranks = [1]
 # ///
 import torch

@@ -53,7 +53,9 @@ def call(arguments: Namespace) -> int:
     # Bytes that are no text in this locale come as lone surrogates, which cannot be printed again.
     text = text.encode("utf-8", "replace").decode("utf-8")
     if not text.strip():
-        raise UnusableInput('ask needs a question in words, for example: shardguide ask "how do I clip gradients?".')
+        raise UnusableInput(
+            'ask needs a question in English words, for example: shardguide ask "how do I clip gradients?".'
+        )
 
     def make(remembered: dict[str, Any]) -> Guidance:
         return ask(AskRequest(text, arguments.torch, remembered, arguments.site_packages))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 EPILOG = """examples:
   shardguide diagnose train.log
+  shardguide diagnose logs/ --code train.py
   shardguide diagnose logs/ --question "hangs after the first epoch"
   kubectl logs job/train | shardguide diagnose -
 
@@ -25,6 +26,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("paths", nargs="*", metavar="PATH", help="logs, dumps or folders of them; - is standard input")
     parser.add_argument("--question", metavar="TEXT", default="", help="what happens, in your words")
+    parser.add_argument(
+        "--code", nargs="+", metavar="FILE", action="extend", default=[], help="your scripts: the line that it is about"
+    )
     parser.add_argument("--show", metavar="ID", help="print one snippet only")
     add_common(parser)
 
@@ -50,6 +54,7 @@ def call(arguments: Namespace) -> int:
             DiagnoseRequest(
                 tuple(arguments.paths),
                 arguments.question,
+                tuple(arguments.code),
                 torch=arguments.torch,
                 remembered=remembered,
                 site_packages=arguments.site_packages,

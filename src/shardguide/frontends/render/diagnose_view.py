@@ -27,7 +27,8 @@ def _where(line: dict[str, Any]) -> str:
 
 def _one(one: dict[str, Any], verbose: bool) -> list[Block]:
     lines = one["evidence"] if verbose else one["evidence"][:3]
-    rows = [("cause", one["cause"], ""), ("fix", one["fix"], "")]
+    rows = [("at", one["place"], "")] if one["place"] else []
+    rows += [("cause", one["cause"], ""), ("fix", one["fix"], "")]
     for label, name in (("check", "check"), ("next", "next_evidence")):
         if one[name]:
             rows.append((label, one[name], ""))

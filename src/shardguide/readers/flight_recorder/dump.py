@@ -15,10 +15,13 @@ import sys
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NamedTuple
 
-from ..plain_pickle import LARGEST, loads
+from ..plain_pickle import LARGEST, Bounded, loads
 
 MOST_ENTRIES = 1_000_000
 FRAMES = 24
+# Characters that sizes and types may become: a pickle can refer to one list again and again, and grow without end as text.
+MOST_TEXT = 1 << 22
+TEXT_PER_BYTE = 4
 STATES = {"scheduled": 0, "started": 1, "completed": 2}
 
 
@@ -97,10 +100,14 @@ def read(path: str) -> Dump:
             raise UnusableInput(f"{path} is no whole JSON; the dump may have been cut off.") from None
     if isinstance(content, dict) and "entries" not in content and isinstance(content.get("nccl_trace"), dict):
         content = content["nccl_trace"]
-    return _dump(path, content)
+    try:
+        with Bounded(len(data)):
+            return _dump(path, content, MOST_TEXT + TEXT_PER_BYTE * len(data))
+    except (RecursionError, MemoryError):
+        raise UnusableInput(f"{path} holds values inside values, far more than a dump has; it is not read.") from None
 
 
-def _dump(path: str, content: Any) -> Dump:
+def _dump(path: str, content: Any, most: int) -> Dump:
     if not isinstance(content, dict) or not isinstance(content.get("entries"), list):
         raise UnusableInput(f"{path} is no Flight Recorder dump: it has no list of entries.")
     entries = content["entries"]
@@ -120,10 +127,13 @@ def _dump(path: str, content: Any) -> Dump:
             raise UnusableInput(f"{path} is no Flight Recorder dump: an entry is not an object.")
         try:
             group, seq, op, done = _entry(entry, texts, groups)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
             raise UnusableInput(f"{path} has an entry that no known version of the Flight Recorder writes.") from None
         if first is None:
             first = entry.get("record_id", entry.get("id", 0))
+        most -= len(op[0]) + len(op[1]) + len(op[2]) + len(op[3]) + len(op[4])
+        if most < 0:
+            raise UnusableInput(f"{path} has sizes that no tensor has: it was made up, and is not read.")
         index = kinds.setdefault(op, len(kinds))
         ops.setdefault(group, {})[seq] = index
         latest[group] = (entry, seq, op)
@@ -134,7 +144,7 @@ def _dump(path: str, content: Any) -> Dump:
     return Dump(
         path,
         rank_of(path, content),
-        str(content.get("version", "")),
+        _word(content.get("version", ""))[:40],
         groups,
         _status(content.get("pg_status")),
         ops,
@@ -161,12 +171,27 @@ def _groups(config: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
         for name, value in config.items():
             if not isinstance(value, dict) or not isinstance(name, str) or not name:
                 continue  # Gloo writes one group without a name, and without ranks
-            ranks = value.get("ranks")
-            if isinstance(ranks, str):
-                ranks = [int(one) for one in re.findall(r"\d+", ranks[: 1 << 20])]
-            known = tuple(sorted({one for one in ranks if isinstance(one, int)})) if isinstance(ranks, list) else ()
-            groups[name] = (str(value.get("desc", ""))[:200], known)
+            groups[name] = (_word(value.get("desc", ""))[:200], _members(value.get("ranks")))
     return groups
+
+
+# Every rank writes the members of its groups out, the default group's among them: a job of ten thousand ranks says ten thousand
+# numbers ten thousand times. The same text is read once.
+_known: dict[str, tuple[int, ...]] = {}
+_REMEMBERED = 1 << 14
+
+
+def _members(ranks: Any) -> tuple[int, ...]:
+    if isinstance(ranks, str):
+        text = ranks[: 1 << 20]
+        found = _known.get(text)
+        if found is None:
+            found = tuple(sorted({int(one) for one in re.findall(r"\d{1,9}", text)}))
+            if len(_known) >= _REMEMBERED or len(text) > 1 << 18:
+                _known.clear()
+            _known[text] = found
+        return found
+    return tuple(sorted({one for one in ranks if isinstance(one, int)})) if isinstance(ranks, list) else ()
 
 
 def _status(config: Any) -> dict[str, Status]:
@@ -174,7 +199,7 @@ def _status(config: Any) -> dict[str, Status]:
     if isinstance(config, dict):
         for name, value in config.items():
             if isinstance(value, dict):
-                out[str(name)] = Status(
+                out[_word(name)] = Status(
                     *(_number(value.get(f"last_{what}_collective")) for what in ("enqueued", "started", "completed"))
                 )
     return out
@@ -186,12 +211,17 @@ def _number(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else -1
 
 
+def _word(value: Any) -> str:
+    """A name as text. What holds other values has no business here, and could grow without end as text."""
+    return value if isinstance(value, str) else str(value) if isinstance(value, (int, float)) else ""
+
+
 def _entry(entry: dict[str, Any], texts: dict[Any, Op], groups: Any) -> tuple[str, int, Op, bool]:
     """Group, sequence number, what must agree, and whether it is complete."""
     named = entry.get("process_group")
-    group = sys.intern(str(named[0])) if named else str(entry["pg_id"])
+    group = sys.intern(_word(named[0])) if named else _word(entry["pg_id"])
     if named and group not in groups:
-        groups[group] = (str(named[1])[:200] if len(named) > 1 else "", ())
+        groups[group] = (_word(named[1])[:200] if len(named) > 1 else "", ())
     seq: Any = entry.get("collective_seq_id", entry.get("seq_id"))
     name = entry["profiling_name"]
     if entry.get("is_p2p") or ":send" in name or ":recv" in name:
@@ -216,8 +246,8 @@ def _last(entry: dict[str, Any], group: str, seq: int, op: Op, table: Any) -> La
     kept = []
     for one in frames[:FRAMES] if isinstance(frames, (list, tuple)) else ():
         if isinstance(one, dict):
-            kept.append((str(one.get("filename", ""))[:400], _number(one.get("line")), str(one.get("name", ""))[:200]))
-    return Last(group, seq, op, str(entry.get("state", "")), _number(entry.get("time_created_ns")), tuple(kept))
+            kept.append((_word(one.get("filename", ""))[:400], _number(one.get("line")), _word(one.get("name", ""))[:200]))
+    return Last(group, seq, op, _word(entry.get("state", ""))[:40], _number(entry.get("time_created_ns")), tuple(kept))
 
 
 def _at(table: Any, index: Any) -> Any:

@@ -164,8 +164,12 @@ class _Reader:
             self._event(sign, line_of(raw), self.lines + number + 1)
 
     def _start(self, line: Line, number: int) -> None:
-        if len(self.raised) < MOST_RAISED and len(self.open) < 1024:
-            self.open[line.rank, line.local] = _Traceback(number)
+        key = (line.rank, line.local)
+        before = self.open.get(key)
+        if before is not None and before.kind:  # one right after the other
+            self.raised.append(before.raised(self.file, self.rank if line.rank is None else line.rank, line.local))
+        if len(self.raised) < MOST_RAISED and (before is not None or len(self.open) < 1024):
+            self.open[key] = _Traceback(number)
 
     def _read_on(self, chunk: bytes, at: int, number: int, until: int) -> tuple[int, int]:
         """Line by line while a traceback or a table is open, at most to the line in which ``until`` lies."""

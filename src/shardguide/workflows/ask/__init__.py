@@ -50,7 +50,9 @@ def ask(request: AskRequest) -> Guidance:
         raise UnusableInput(f"a question has up to {LONGEST} characters; a log goes to shardguide diagnose FILE.")
     question = read(text)
     if not ask_store.plain(text):
-        raise UnusableInput('ask needs a question in words, for example: shardguide ask "how do I clip gradients?".')
+        raise UnusableInput(
+            'ask needs a question in English words, for example: shardguide ask "how do I clip gradients?".'
+        )
     told = stated(text)
     in_question = told.releases[0] if len(told.releases) == 1 and not request.torch else None
     resolved = resolve(request.torch or in_question, request.site_packages, request.remembered.get(TORCH.name))
@@ -127,14 +129,20 @@ def _claims(question: Question, best: Ranked | None, release: Release) -> list[C
     topic = topic_store.get(best.target)
     page = {*topic.answer, *(claim for section in topic.sections for claim in section.claims)}
     matched = [claim for claim in best.claims if claim in page][: STATEMENTS - 1]
-    forms = [form for form in FORMS if form in question.words or form in question.said]
-    other = FORMS[forms[0]] if len(forms) == 1 else ()
+    form = _form(question)
+    other = FORMS[form] if form else ()
     kept = [
         claim
         for claim in dict.fromkeys((*matched, *topic.answer))
         if not claim.startswith(other) and (not release.version or about(claim, release))
     ]
     return list(claims(kept[:STATEMENTS], release).values())
+
+
+def _form(question: Question) -> str:
+    """Which of FSDP1 and FSDP2 is asked about; "" for both, or neither."""
+    forms = [form for form in FORMS if form in question.words or form in question.said]
+    return forms[0] if len(forms) == 1 else ""
 
 
 def _statements(looked_up: list[Claim], release: Release) -> list[dict[str, Any]]:
@@ -154,7 +162,11 @@ def _snippets(question: Question, best: Ranked | None, release: Release) -> list
     if best is None or not release.version or not set(ask_store.words("code")) & set(question.spaced.split()):
         return []
     of_topic = pattern_store.of_topic(best.target)
-    for name in (*(name for name in best.patterns if name in of_topic), *of_topic):
+    wanted = _form(question)
+    other = [form for form in FORMS if wanted and form != wanted]
+    for name in dict.fromkeys((*(name for name in best.patterns if name in of_topic), *of_topic)):
+        if pattern_store.get(name).form in other:
+            continue
         snippet = pattern_store.snippet(name, release.version)
         if snippet is not None:
             return [snippet]

@@ -11,7 +11,8 @@ from .stated import Stated
 OUTSIDE = "outside:"
 DIAGNOSE = "workflow:diagnose"
 
-# How much each index counts; found by leaving out a sixth of the phrasings and on the development questions (tests/ask/dev.jsonl), never on held-out ones.
+# How much each index counts; found by leaving out a sixth of the phrasings in turn and on the development questions
+# (tests/ask/dev.jsonl), never on held-out ones.
 COLUMNS = (6.0, 3.0, 2.0, 0.3)  # title, words, asks and claims of a page
 PHRASING = 0.5  # the nearest phrasing
 SECOND = 0.2  # the next one
@@ -92,9 +93,7 @@ def _intents(question: Question, told: Stated, names: int) -> dict[str, float]:
     }
     found: dict[str, float] = {}
     for target, needs, bonus, phrases in ask_store.words("intents"):
-        if has[needs] and any(
-            all(f" {part} " in question.spaced for part in phrase) for phrase in phrases
-        ):
+        if has[needs] and any(all(f" {part} " in question.spaced for part in phrase) for phrase in phrases):
             found[target] = max(found.get(target, 0.0), bonus)
     return found
 

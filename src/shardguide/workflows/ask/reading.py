@@ -26,9 +26,7 @@ class Question(NamedTuple):
     words: tuple[str, ...]  # content words in their order, each once
     phrases: tuple[str, ...]  # names of several words: "reduce scatter" for reduce_scatter
     said: tuple[str, ...]  # what the glossary puts beside them
-    names: tuple[
-        str, ...
-    ]  # tokens that look like names of code: fully_shard, FSDPModule.reshard, --nproc-per-node, NCCL_DEBUG
+    names: tuple[str, ...]  # what is spelled like code: fully_shard, FSDPModule.reshard, --nproc-per-node, NCCL_DEBUG
     error: bool  # an error message or a log was pasted
     strong: int  # words of distributed PyTorch
     weak: int  # words that others use too
@@ -40,21 +38,19 @@ def read(text: str) -> Question:
     tokens = _TOKEN.findall(text)
     stop = set(ask_store.words("stop"))
     flat = ask_store.plain(text).split()
-    words: list[str] = []
-    for word in flat:
-        if word not in words and word not in stop and (len(word) > 1 or word.isdigit()):
-            words.append(word)
+    words = list(dict.fromkeys(word for word in flat if word not in stop and (len(word) > 1 or word.isdigit())))
     # A name of code counts as one thing, whatever its parts: new_group, --nproc-per-node, torch.compile.
     compounds = [together for token in tokens if " " in (together := ask_store.plain(token)) and "'" not in token]
     compounds = [together for together in compounds if together != "torch distributed"]  # which every page is about
     camel = [part.lower() for token in tokens for part in ask_store.camel(token)]
     said = _beside(flat)
     spaced = f" {' '.join(flat)} "
-    known = {f" {word} " for word in (*flat, *said)}
-    strong = sum(_has(word, spaced, known) for word in ask_store.words("strong"))
-    weak = sum(_has(word, spaced, known) for word in ask_store.words("weak"))
+    known = set(flat)
+    every = known.union(said)
+    strong = sum(word in every or f" {word} " in spaced for word in ask_store.words("strong"))
+    weak = sum(word in every or f" {word} " in spaced for word in ask_store.words("weak"))
     hard = dict.fromkeys(subject for word, subject in ask_store.words("hard").items() if f" {word} " in spaced)
-    more = [word for word in dict.fromkeys((*camel, *said)) if word not in words and word not in stop]
+    more = [word for word in dict.fromkeys((*camel, *said)) if word not in known and word not in stop]
     return Question(
         text,
         spaced,
@@ -67,10 +63,6 @@ def read(text: str) -> Question:
         weak,
         tuple(hard),
     )
-
-
-def _has(word: str, spaced: str, known: set[str]) -> bool:
-    return f" {word} " in (spaced if " " in word else known)
 
 
 def _beside(flat: list[str]) -> list[str]:

@@ -46,7 +46,7 @@ def diagnose(request: DiagnoseRequest) -> Guidance:
     resolved = resolve(request.torch, request.site_packages, request.remembered.get("torch"))
     inputs, left = collect(request.paths) if request.paths else ([], [])
     logs = read([one for one in inputs if one.kind == "log"])
-    start = order.first(logs)
+    start = order.first(logs, empty_ranks(left))
     recorded, damaged = from_dumps([one for one in inputs if one.kind == "flight recorder"])
     by_words, facts = from_words(logs)
     measured, numbers, broken = from_measurements(inputs)
@@ -55,6 +55,10 @@ def diagnose(request: DiagnoseRequest) -> Guidance:
     # Disagreements of several groups in Flight Recorder dumps stay apart: the later ones follow from the first.
     spoken_for = with_question([*once([*by_words, *measured]), *by_ranks, *recorded], request.question)
     found = order.ranked(spoken_for, start)
+    if request.code:
+        from .code_lines import locate
+
+        found = locate(found, request.code)
     return _record(request, resolved, inputs, [*left, *damaged, *broken], logs, start, found, [*facts, *numbers])
 
 
@@ -67,6 +71,16 @@ def read(inputs: Sequence[Input]) -> list[Evidence]:
     words = diagnosis_store.words()
     automaton = matcher(words)
     return merged(scan(one.path, automaton, len(words)) for one in inputs)
+
+
+def empty_ranks(left: Sequence[str]) -> list[int]:
+    """The ranks whose files are empty: they said nothing, which is evidence as well."""
+    if not left:
+        return []
+    from shardguide.readers.logs.scan import rank_of_file
+
+    ranks = (rank_of_file(one.removesuffix(": empty")) for one in left if one.endswith(": empty"))
+    return sorted({rank for rank in ranks if rank is not None})
 
 
 def from_dumps(inputs: Sequence[Input]) -> tuple[list[Candidate], list[str]]:

@@ -25,21 +25,42 @@ class First(NamedTuple):
     job: Job
 
 
-def first(logs: Sequence[Evidence]) -> First:
-    """Who failed by itself.
+def first(logs: Sequence[Evidence], empty: Sequence[int] = ()) -> First:
+    """Who failed by itself. ``empty`` are the ranks whose files hold nothing.
 
     Whoever was killed by a signal other than torchrun's cannot have been told to stop by another's error. Next come ranks with an
     exception of their own, then those that ended with a status. torchrun's "root cause" is only the first that its agent saw, a
     tenth of a second apart: it decides where nothing else does.
     """
-    known = job(logs)
+    known = job(logs, empty)
     codes = {row.rank: row.exitcode for row in known.table}
     killed = [rank for rank, code in codes.items() if code < 0 and code != TERM]
     own = known.of(own=True)
     ended = [rank for rank, code in codes.items() if code > 0 and not _raised_anything(known, rank)]
     seen = [row.rank for row in known.table if row.root]
-    root = killed or own or ended or seen
+    root = _first_attempt(logs, known) or killed or own or ended or seen
     return First(tuple(sorted(root)), known.table, known.raised, known)
+
+
+# What torchrun's agent says at the end of every attempt about the first that failed.
+_ATTEMPT = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+)")
+
+
+def _first_attempt(logs: Sequence[Evidence], known: Job) -> list[int]:
+    """With restarts the table is the last attempt's, and what failed in the first is the cause: who was killed there."""
+    for log in logs:
+        ends = {event.line: found for event in log.events if (found := _ATTEMPT.search(event.text))}
+        if len(ends) > 1:
+            one = ends[min(ends)]
+            if int(one["code"]) < 0 and int(one["code"]) != TERM:
+                return list(_by_local(int(one["local"]), known))
+    return []
+
+
+def _by_local(local: int, known: Job) -> tuple[int, ...]:
+    """The rank of a local rank: by torchrun's table, where it has only one of them."""
+    rows = [row.rank for row in known.table if row.local == local]
+    return tuple(rows) if len(rows) == 1 else (local,) if not known.table else ()
 
 
 def _raised_anything(known: Job, rank: int) -> bool:
@@ -59,9 +80,12 @@ def completed(found: Sequence[Candidate], start: First) -> list[Candidate]:
             ranks = tuple(sorted(on_ranks))
         if not ranks and raised:
             ranks = tuple(sorted({each.rank for each in raised if each.rank is not None}))
+        ranks = _not_joined(one, start) or ranks
+        if not ranks:
+            told = [int(found["local"]) for shown in one.evidence if (found := _ATTEMPT.search(shown.text))]
+            ranks = _by_local(told[0], start.job) if told else ()
         if not ranks and one.diagnosis.kind == "cause" and start.failed:
             ranks = tuple(row.rank for row in start.failed if row.exitcode != TERM) if _unranked(one, start) else ()
-        ranks = _not_joined(one, start) or ranks
         place = one.place or next((text for each in raised if (text := place_of(each))), "") or _near(one, start)
         out.append(one._replace(ranks=ranks, place=place))
     return out
@@ -131,7 +155,8 @@ def ranked(found: list[Candidate], start: First) -> list[Candidate]:
 
     out: list[Candidate] = []
     for one in sorted(completed(found, start), key=key):
-        if all(one.diagnosis.id != other.diagnosis.id for other in out):
+        # What the ranks together and a line alone say is said once; groups of Flight Recorder dumps stay apart.
+        if one.diagnosis.family == "flight-recorder" or all(one.diagnosis.id != other.diagnosis.id for other in out):
             out.append(one)
     return out
 

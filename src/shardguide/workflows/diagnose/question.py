@@ -68,7 +68,8 @@ def weighed(found: list[Candidate], question: str, terms: dict[str, Any], names:
         diagnosis = diagnosis_store.get(name)
         # Lines that leave several causes of one family open allow this one as well.
         open_ = [one for one in found if one.diagnosis.family == diagnosis.family and one.confidence == LEVELS[-1]]
-        lines, weight, ranks = (open_[0].evidence, open_[0].weight, open_[0].ranks) if open_ else ((), 0.0, ())
+        beside = max(open_, key=lambda one: one.weight) if open_ else None
+        lines, weight, ranks = (beside.evidence, beside.weight, beside.ranks) if beside else ((), 0.0, ())
         out.append(
             Candidate(diagnosis, LEVELS[-1], ranks, (*lines, told), weight + 10 * share[name], ("~", 0), "", True)
         )

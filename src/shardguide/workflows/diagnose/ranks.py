@@ -65,15 +65,15 @@ def kind_of(one: Raised) -> str:
     return "noticed" if NOTICED.search(one.message) else "own"
 
 
-def job(logs: Sequence[Evidence]) -> Job:
-    """What the logs say about every rank."""
+def job(logs: Sequence[Evidence], empty: Sequence[int] = ()) -> Job:
+    """What the logs say about every rank. ``empty`` are the ranks whose files hold nothing."""
     table = _last_table(row for log in logs for row in log.failed)
     raised = [one for log in logs for one in log.raised if one.kind.rpartition(".")[2] not in _ABOUT_OTHERS]
     raised = _with_ranks(raised, table)
     ranks = {row.rank for row in table} | {one.rank for one in raised if one.rank is not None}
     spoken = {log.rank for log in logs if log.rank is not None}
     spoken |= {event.rank for log in logs for event in log.events if event.rank is not None}
-    ranks |= spoken
+    ranks |= spoken | set(empty)
     if table and len({row.host for row in table}) == 1:
         # One node numbers its ranks without gaps; a rank that is not in the table of failures has not failed.
         ranks |= set(range(max(row.rank for row in table)))
@@ -92,7 +92,7 @@ def job(logs: Sequence[Evidence]) -> Job:
         )
     quiet = [one for one in states.values() if not (one.own or one.noticed or one.waited) and one.exitcode is None]
     # Without a table only a file of its own can show that a rank ended without an error.
-    files = {log.rank for log in logs if log.rank is not None}
+    files = {log.rank for log in logs if log.rank is not None} | set(empty)
     ended = tuple(one.rank for one in quiet if table or one.rank in files)
     return Job(states, tuple(table), tuple(raised), ended)
 

@@ -13,13 +13,7 @@ from .match import Candidate, Shown
 from .ranks import TERM, Job, State, names, own_frame, place_of
 
 # Signals by which a process dies of its own fault, and the diagnosis of each.
-_SIGNALS = {
-    -6: "crashed_sigabrt",
-    -11: "crashed_sigsegv",
-    -7: "crashed_sigbus",
-    -4: "crashed_sigill",
-    -8: "crashed_sigfpe",
-}
+_SIGNALS = {-6: "crashed_sigabrt", -11: "rank_segfault", -7: "rank_bus_error", -4: "rank_illegal_instruction"}
 _FINGERPRINT = re.compile(
     r"Rank (?P<rank>\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=(?P<seq>\d+), )?OpType=(?P<op>\w+)"
     r"(?:, TensorShape=\[(?P<shape>[\d, ]*)\])?(?:, TensorDtypes=(?P<dtype>\w+))?"
