@@ -249,26 +249,24 @@ WARNS = (
     "this parallelize_module call will do nothing",
     "skipping this plan entry",
     "which does not belong to the given group",
-    "needs writeback in",
-    "It seems like you did not set/select the default device",
     "is enabled, but CUDA is not available",
     "assuming the intent is to load in a single process",
     "assuming the intent is to save in a single process",
     "the remaining devices will be ignored",
     "Unable to call `reset_parameters()`",
     "with no gradients -- returning the total norm",
-    "overwriting since self.overwrite",
     "Detected uneven input skew",
     "haven't been launched when ProcessGroup is",
     "FSDP will not all-gather parameters for containers",
-    "which does not have an explicit index",
-    "is synchronizing RNG states of every rank",
-    "FSDP cannot process. FSDP will directly copy everything",
 )
 
 # Why a user-facing place has no diagnosis.
 _SHORT = "too few words to tell it from any other message"
+_HEALTHY = "stands in logs of runs that ended well, so it proves nothing by itself"
 WHY_NOT = (
+    ("torch/amp/", "is enabled, but CUDA is not available", _HEALTHY),
+    ("torch/utils/checkpoint.py", "Gradients will be None", _HEALTHY),
+    (_C, "in a single process", _HEALTHY),
     (_T + "experimental/_context_parallel/_attention.py", "Unknown method", _SHORT),
     (_T + "parallel/loss.py", "Unsupported type", _SHORT),
     (_EL + "multiprocessing/api.py", "got signal", "who sent which signal is told apart by its number, not by these words"),

@@ -26,7 +26,9 @@ sys.path.insert(0, str(HERE.parent.parent))
 from tests.diagnose import launch  # noqa: E402
 
 DAY = 1_767_607_200  # 2026-01-05 10:00:00 UTC
-_GLOG = re.compile(r"(?P<level>\[?[IWEF])(?P<date>\d{4}) (?P<time>\d\d:\d\d:\d\d)\.(?P<rest>\d+)(?: (?P<pid>\d+))?(?= )")
+_GLOG = re.compile(
+    r"(?P<level>\[?[IWEF])(?P<date>\d{4}) (?P<time>\d\d:\d\d:\d\d)\.(?P<rest>\d+)(?: (?P<pid>\d+))?(?= )"
+)
 _ROW = re.compile(r"(?P<head>time +: )(?P<day>\d{4}-\d\d-\d\d)_(?P<time>\d\d:\d\d:\d\d)")
 
 
@@ -70,15 +72,27 @@ class Scrub:
 
         text = _GLOG.sub(glog, text)
         seconds = sorted({one[:8] for one in times})
-        text = _ROW.sub(lambda found: f"{found['head']}2026-01-05_{_clock(_second(found['time'], seconds, times))}", text)
-        text = re.sub(r"(?i)(\bpid:? |\bprocess |\bpid\(s\) |\bPID\t|-- )(\d{3,7})\b", lambda m: m[1] + self._id("pid", m[2], 4000), text)
+        text = _ROW.sub(
+            lambda found: f"{found['head']}2026-01-05_{_clock(_second(found['time'], seconds, times))}", text
+        )
+        text = re.sub(
+            r"(?i)(\bpid:? |\bprocess |\bpid\(s\) |\bPID\t|-- )(\d{3,7})\b",
+            lambda m: m[1] + self._id("pid", m[2], 4000),
+            text,
+        )
         text = re.sub(r"(?<=\]:)(\d{4,5})\b(?!-)", lambda m: self._id("port", m[1], 40000), text)
-        text = re.sub(r"((?:127\.0\.0\.1|localhost|node0)[:,] )(\d{4,5})\b", lambda m: m[1] + self._id("port", m[2], 40000), text)
+        text = re.sub(
+            r"((?:127\.0\.0\.1|localhost|node0)[:,] )(\d{4,5})\b", lambda m: m[1] + self._id("port", m[2], 40000), text
+        )
         text = re.sub(r"(?<=127\.0\.0\.1:)(\d{4,5})\b", lambda m: self._id("port", m[1], 40000), text)
         text = re.sub(r"(?<=localhost:)(\d{4,5})\b", lambda m: self._id("port", m[1], 40000), text)
         text = re.sub(r"(?<=port: )(\d{4,5})\b", lambda m: self._id("port", m[1], 40000), text)
         text = re.sub(r"\b0x[0-9a-f]{6,16}\b", lambda m: f"0x7f{int(self._id('address', m[0], 0)):010x}", text)
-        text = re.sub(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "3f2c7b1e-0000-4000-8000-000000000001", text)
+        text = re.sub(
+            r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b",
+            "3f2c7b1e-0000-4000-8000-000000000001",
+            text,
+        )
         text = re.sub(r"torchelastic_\w+", "torchelastic_a1b2c3d4", text)
         text = re.sub(r"(?<=/none_)\w{8}|(?<=-4000-8000-000000000001_)\w{8}", "a1b2c3d4", text)
         text = re.sub(r"(after|waited for|for) \d+\.\d{3,}(?= ?s)", r"\1 30.000", text)
@@ -104,7 +118,11 @@ def scrub(folder: Path, target: Path) -> None:
     """Everything in ``folder`` with stable values, to ``target``."""
     rules = Scrub(folder)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    logs = {path: path.read_text(encoding="utf-8", errors="replace") for path in files if not path.name.startswith("fr_trace")}
+    logs = {
+        path: path.read_text(encoding="utf-8", errors="replace")
+        for path in files
+        if not path.name.startswith("fr_trace")
+    }
     times = sorted({found["time"] + "." + found["rest"] for text in logs.values() for found in _GLOG.finditer(text)})
     dumps = {path: launch.load_dump(path) for path in files if path.name.startswith("fr_trace")}
     if target.exists():

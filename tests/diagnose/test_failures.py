@@ -101,7 +101,16 @@ def test_code_says_under_which_condition_a_call_stands() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["kill_sigkill", "raise_srun", "rank0_barrier", "detail_op", "ddp_unused", "fsdp2_tied", "dcp_missing_key", "fr_missing"],
+    [
+        "kill_sigkill",
+        "raise_srun",
+        "rank0_barrier",
+        "detail_op",
+        "ddp_unused",
+        "fsdp2_tied",
+        "dcp_missing_key",
+        "fr_missing",
+    ],
 )
 def test_made_again_the_logs_show_the_same(name: str, tmp_path: Path) -> None:
     """The program fails in the same way today, and the diagnosis of the new logs is the same."""

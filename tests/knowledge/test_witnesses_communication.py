@@ -1,8 +1,6 @@
 """Claims about FSDP2's collectives, hooks and setters, run on PyTorch 2.13: on a fake process group of eight ranks seen from rank 5."""
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,17 +15,8 @@ from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
 from torch.distributed.tensor import DTensor, Shard  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
 from witness_cases import RANK, WORLD, step, two_groups, two_layers, warned  # noqa: E402
-from witness_tools import Log, fake_group, three_layers, trace  # noqa: E402
-
-
-@pytest.fixture
-def fake():
-    """The 1-D mesh of eight ranks, seen from rank 5."""
-    with fake_group(WORLD, RANK):
-        yield init_device_mesh("cpu", (WORLD,))
+from witness_tools import Log, three_layers, trace  # noqa: E402
 
 
 def test_what_fsdp_adds(fake):

@@ -4,7 +4,6 @@ import dataclasses
 import inspect
 import logging
 import pickle
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,17 +20,8 @@ from torch.distributed.checkpoint import format_utils  # noqa: E402
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.tensor import Shard, distribute_tensor  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
-from witness_cases import RANK, WORLD, warned  # noqa: E402
-from witness_tools import fake_group, on_gloo  # noqa: E402
-
-
-@pytest.fixture
-def fake():
-    """The 1-D mesh of eight ranks, seen from rank 5."""
-    with fake_group(WORLD, RANK):
-        yield init_device_mesh("cpu", (WORLD,))
+from witness_cases import warned  # noqa: E402
+from witness_tools import on_gloo  # noqa: E402
 
 
 def quietly(call):

@@ -1,8 +1,5 @@
 """Claims about DTensor, run on PyTorch 2.13: on a fake process group of eight ranks seen from rank 5, and on four real processes."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
 pytestmark = pytest.mark.torch
@@ -13,26 +10,11 @@ if not torch.__version__.startswith("2.13"):
 
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh  # noqa: E402
+from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor  # noqa: E402
 from torch.distributed.tensor.experimental import implicit_replication  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
-from witness_cases import RANK, WORLD, collectives, warned  # noqa: E402
-from witness_tools import fake_group, on_gloo  # noqa: E402
-
-
-@pytest.fixture
-def fake():
-    """The 1-D mesh of eight ranks, seen from rank 5."""
-    with fake_group(WORLD, RANK):
-        yield init_device_mesh("cpu", (WORLD,))
-
-
-@pytest.fixture
-def grid(fake):
-    """Two nodes of four."""
-    return init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
+from witness_cases import RANK, collectives, warned  # noqa: E402
+from witness_tools import on_gloo  # noqa: E402
 
 
 def test_placements(fake):

@@ -1,8 +1,6 @@
 """Claims about optimizers, clipping, compilation and changes between releases, run on PyTorch 2.13."""
 
 import inspect
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,17 +15,8 @@ from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard  # noqa: E402
 from torch.distributed.tensor import DTensor, Replicate  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
-from witness_cases import RANK, WORLD, Mlp, models, step, two_layers, warned  # noqa: E402
-from witness_tools import Log, fake_group, on_gloo, three_layers, trace  # noqa: E402
-
-
-@pytest.fixture
-def fake():
-    """The 1-D mesh of eight ranks, seen from rank 5."""
-    with fake_group(WORLD, RANK):
-        yield init_device_mesh("cpu", (WORLD,))
+from witness_cases import WORLD, Mlp, models, step, two_layers, warned  # noqa: E402
+from witness_tools import Log, on_gloo, three_layers, trace  # noqa: E402
 
 
 def test_optimizer_states_are_sharded(fake):

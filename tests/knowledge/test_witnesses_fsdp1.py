@@ -9,6 +9,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.torch,
+    pytest.mark.usefixtures("last_rank"),
     pytest.mark.filterwarnings("ignore:.*NO_SHARD.*:FutureWarning"),
 ]
 
@@ -21,18 +22,12 @@ from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, ShardingStrategy, fully_shard  # noqa: E402
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module  # noqa: E402
-from witness_tools import WEIGHTS, Log, fake_group, flat, fsdp, of, sizes, three_layers, trace, units, wrapped  # noqa: E402
+from witness_tools import WEIGHTS, Log, flat, fsdp, of, sizes, three_layers, trace, units, wrapped  # noqa: E402
 
 WORLD = 8
 A, B, C = WEIGHTS
 FULL, GRAD_OP, NO = ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy.NO_SHARD
 HYBRID, HYBRID_2 = ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2
-
-
-@pytest.fixture(scope="module", autouse=True)
-def process_group():
-    with fake_group(WORLD, WORLD - 1):
-        yield
 
 
 def held(model):

@@ -10,6 +10,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.torch,
+    pytest.mark.usefixtures("last_rank"),
     pytest.mark.filterwarnings("ignore:.*NO_SHARD.*:FutureWarning"),
 ]
 
@@ -21,16 +22,10 @@ import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy  # noqa: E402
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy, size_based_auto_wrap_policy  # noqa: E402
-from witness_tools import WEIGHTS, Log, fake_group, flat, fsdp, sizes, three_layers, trace, units, wrapped  # noqa: E402
+from witness_tools import WEIGHTS, Log, flat, fsdp, sizes, three_layers, trace, units, wrapped  # noqa: E402
 
 WORLD = 8
 A, B, C = WEIGHTS
-
-
-@pytest.fixture(scope="module", autouse=True)
-def process_group():
-    with fake_group(WORLD, WORLD - 1):
-        yield
 
 
 def test_one_rank():

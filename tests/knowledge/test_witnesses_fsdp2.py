@@ -7,7 +7,7 @@ import copy
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("last_rank")]
 
 torch = pytest.importorskip("torch", reason="runs claims on a real PyTorch")
 if not torch.__version__.startswith("2.13"):
@@ -17,21 +17,10 @@ from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method, share_comm_ctx  # noqa: E402
 from torch.distributed.tensor import DTensor, Shard  # noqa: E402
-from witness_tools import WEIGHTS, Log, fake_group, fsdp, of, sizes, three_layers, trace  # noqa: E402
+from witness_tools import WEIGHTS, Log, fsdp, of, sizes, three_layers, trace  # noqa: E402
 
 WORLD = 8
 A, B, C = WEIGHTS
-
-
-@pytest.fixture(scope="module", autouse=True)
-def process_group():
-    with fake_group(WORLD, WORLD - 1):
-        yield
-
-
-@pytest.fixture
-def mesh():
-    return init_device_mesh("cpu", (WORLD,))
 
 
 def sharded(mesh, **options):

@@ -5,7 +5,7 @@ Order and sizes are seen in a fake process group of eight ranks; values on four 
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("last_rank")]
 
 torch = pytest.importorskip("torch", reason="runs claims on a real PyTorch")
 if not torch.__version__.startswith("2.13"):
@@ -16,22 +16,11 @@ from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import DataParallelMeshDims, MixedPrecisionPolicy, fully_shard  # noqa: E402
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor  # noqa: E402
-from witness_tools import WEIGHTS, Log, fake_group, of, on_gloo, sizes, three_layers, trace  # noqa: E402
+from witness_tools import WEIGHTS, Log, of, on_gloo, sizes, three_layers, trace  # noqa: E402
 
 WORLD = 8
 A, B, C = WEIGHTS
 INPUT = (2, 16)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def process_group():
-    with fake_group(WORLD, WORLD - 1):
-        yield
-
-
-@pytest.fixture
-def mesh():
-    return init_device_mesh("cpu", (WORLD,))
 
 
 @pytest.fixture
@@ -116,7 +105,7 @@ def clip(mesh):
 
 
 @pytest.fixture(scope="module")
-def ran(process_group):
+def ran(last_rank):
     return on_gloo(4, chunks, ignored, unused, frozen, both_halves, clip)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("last_rank")]
 
 torch = pytest.importorskip("torch", reason="runs claims on a real PyTorch")
 if not torch.__version__.startswith("2.13"):
@@ -19,15 +19,9 @@ from torch.distributed.tensor.parallel import (  # noqa: E402
     SequenceParallel,
     parallelize_module,
 )
-from witness_tools import Log, fake_group, gloo, sizes  # noqa: E402
+from witness_tools import Log, gloo, sizes  # noqa: E402
 
 WORLD = 8
-
-
-@pytest.fixture(scope="module", autouse=True)
-def process_group():
-    with fake_group(WORLD, WORLD - 1):
-        yield
 
 
 @pytest.fixture

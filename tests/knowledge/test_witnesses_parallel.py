@@ -1,8 +1,6 @@
 """Claims about DeviceMesh and tensor parallelism, run on PyTorch 2.13: on a fake process group of eight ranks seen from rank 5."""
 
 import inspect
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -28,23 +26,8 @@ from torch.distributed.tensor.parallel import (  # noqa: E402
     loss_parallel,
     parallelize_module,
 )
-
-sys.path.insert(0, str(Path(__file__).parent))
 from witness_cases import RANK, WORLD, Mlp, collectives, warned  # noqa: E402
-from witness_tools import fake_group, on_gloo  # noqa: E402
-
-
-@pytest.fixture
-def fake():
-    """The 1-D mesh of eight ranks, seen from rank 5."""
-    with fake_group(WORLD, RANK):
-        yield init_device_mesh("cpu", (WORLD,))
-
-
-@pytest.fixture
-def grid(fake):
-    """Two nodes of four."""
-    return init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
+from witness_tools import on_gloo  # noqa: E402
 
 
 def test_mesh_groups_and_slices(fake, grid):

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("last_rank")]
 
 torch = pytest.importorskip("torch", reason="runs claims on a real PyTorch")
 if not torch.__version__.startswith("2.13"):
@@ -27,22 +27,11 @@ from torch.distributed.fsdp import (  # noqa: E402
 )
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler  # noqa: E402
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy  # noqa: E402
-from witness_tools import WEIGHTS, Log, fake_group, fsdp, of, on_gloo, three_layers, trace  # noqa: E402
+from witness_tools import WEIGHTS, Log, fsdp, of, on_gloo, three_layers, trace  # noqa: E402
 
 WORLD = 8
 A, B, C = WEIGHTS
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
-
-
-@pytest.fixture(scope="module", autouse=True)
-def process_group():
-    with fake_group(WORLD, WORLD - 1):
-        yield
-
-
-@pytest.fixture
-def mesh():
-    return init_device_mesh("cpu", (WORLD,))
 
 
 def sharded(mesh, *policy, **options):
@@ -352,7 +341,7 @@ def fsdp1_norm(mesh):
 
 
 @pytest.fixture(scope="module")
-def ran(process_group):
+def ran(last_rank):
     return on_gloo(4, found_by_one, fsdp1_norm)
 
 

@@ -1,8 +1,6 @@
 """Claims about the state-dict helpers, run on PyTorch 2.13: on a fake process group of eight ranks, and on four real processes."""
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,20 +19,10 @@ from torch.distributed.checkpoint.state_dict import (  # noqa: E402
     set_model_state_dict,
     set_optimizer_state_dict,
 )
-from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
-from witness_cases import RANK, WORLD, collectives, models, plain, warned  # noqa: E402
-from witness_tools import Log, fake_group, on_gloo  # noqa: E402
-
-
-@pytest.fixture
-def fake():
-    """The 1-D mesh of eight ranks, seen from rank 5."""
-    with fake_group(WORLD, RANK):
-        yield init_device_mesh("cpu", (WORLD,))
+from witness_cases import collectives, models, plain, warned  # noqa: E402
+from witness_tools import Log, on_gloo  # noqa: E402
 
 
 def quietly(call):

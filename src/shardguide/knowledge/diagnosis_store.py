@@ -28,6 +28,8 @@ PROBES = (
     "Segmentation fault",
     "core dumped",
     "Signal 9 (SIGKILL)",
+    "network addresses of (",
+    "examples/s",
     " - Init ",
     "Device: cuda:",
     "Local process index:",

@@ -11,6 +11,7 @@ import gc
 import io
 import pickle
 from _thread import allocate_lock
+from collections.abc import Callable
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NoReturn
@@ -32,16 +33,28 @@ class _Plain(pickle.Unpickler):
         raise UnusableInput("it refers to something outside itself")
 
 
-def loads(data: bytes, name: str) -> Any:
-    """The plain data of a pickle. ``name`` is the file, for the sentence.
+def loads(data: bytes, name: str, then: Callable[[Any], Any] | None = None) -> Any:
+    """The plain data of a pickle, or what ``then`` makes of it under the same limits. ``name`` is the file, for the sentence.
 
     Raises UnusableInput for a pickle that is cut off, damaged, too large, or asks for anything but plain data.
     """
     if len(data) > LARGEST:
         raise UnusableInput(f"{name} is larger than {LARGEST >> 20} MiB.")
+    with Bounded(len(data)):
+        content = _content(data, name)
+        if then is None:
+            return content
+        try:
+            made = then(content)
+        except (RecursionError, MemoryError):
+            raise UnusableInput(f"{name} holds values inside values, far more than a dump has; it is not read.") from None
+        del content  # before the garbage collector is back
+        return made
+
+
+def _content(data: bytes, name: str) -> Any:
     try:
-        with Bounded(len(data)):
-            return _Plain(io.BytesIO(data)).load()
+        return _Plain(io.BytesIO(data)).load()
     except UnusableInput as error:
         raise UnusableInput(f"{name} is no plain dump: {error}; nothing of it was executed.") from None
     except MemoryError:

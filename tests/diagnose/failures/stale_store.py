@@ -5,7 +5,9 @@
 # layout = "files"
 # limit = 60
 # ///
+import multiprocessing
 import os
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,11 +15,20 @@ import torch.distributed as dist
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 store = Path(os.environ["WORK"]) / "store"
-dist.init_process_group("gloo", init_method=f"file://{store}.old", rank=rank, world_size=world)
-dist.barrier()
-if rank == 0:
-    store.write_bytes(Path(f"{store}.old").read_bytes())
-dist.barrier()
-dist.destroy_process_group()
-# The next run of the job finds the old file.
-dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=timedelta(seconds=12))
+
+
+def run_before():
+    dist.init_process_group("gloo", init_method=f"file://{store}.old", rank=rank, world_size=world)
+    dist.barrier()
+    if rank == 0:  # a run that is killed leaves its file
+        store.write_bytes(Path(f"{store}.old").read_bytes())
+    dist.barrier()
+
+
+before = multiprocessing.get_context("fork").Process(target=run_before)
+before.start()
+before.join()
+time.sleep(2 * rank)  # ranks never start at the same moment
+dist.init_process_group(
+    "gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=timedelta(seconds=12)
+)

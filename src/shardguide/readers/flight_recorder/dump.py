@@ -15,7 +15,7 @@ import sys
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NamedTuple
 
-from ..plain_pickle import LARGEST, Bounded, loads
+from ..plain_pickle import LARGEST, loads
 
 MOST_ENTRIES = 1_000_000
 FRAMES = 24
@@ -91,20 +91,18 @@ def read(path: str) -> Dump:
         raise UnusableInput(f"{path} cannot be read: {(error.strerror or str(error)).lower()}.") from None
     if len(data) > LARGEST:
         raise UnusableInput(f"{path} is larger than {LARGEST >> 20} MiB.")
+    def made(content: Any) -> Dump:
+        if isinstance(content, dict) and "entries" not in content and isinstance(content.get("nccl_trace"), dict):
+            content = content["nccl_trace"]
+        return _dump(path, content, MOST_TEXT + TEXT_PER_BYTE * len(data))
+
     if data[:1] == b"\x80":
-        content = loads(data, path)
-    else:
-        try:
-            content = json.loads(data)
-        except (ValueError, RecursionError):
-            raise UnusableInput(f"{path} is no whole JSON; the dump may have been cut off.") from None
-    if isinstance(content, dict) and "entries" not in content and isinstance(content.get("nccl_trace"), dict):
-        content = content["nccl_trace"]
+        dump: Dump = loads(data, path, made)
+        return dump
     try:
-        with Bounded(len(data)):
-            return _dump(path, content, MOST_TEXT + TEXT_PER_BYTE * len(data))
-    except (RecursionError, MemoryError):
-        raise UnusableInput(f"{path} holds values inside values, far more than a dump has; it is not read.") from None
+        return made(json.loads(data))
+    except (ValueError, RecursionError):
+        raise UnusableInput(f"{path} is no whole JSON; the dump may have been cut off.") from None
 
 
 def _dump(path: str, content: Any, most: int) -> Dump:

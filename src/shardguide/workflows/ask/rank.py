@@ -31,6 +31,7 @@ class Ranked(NamedTuple):
 
     target: str
     score: float
+    bonus: float  # what of it turns of phrase have added, which say nothing about whether this is the field at all
     claims: tuple[str, ...]  # the best first
     patterns: tuple[str, ...]
 
@@ -72,12 +73,18 @@ def rank(question: Question, told: Stated | None = None, names: int = 0) -> list
             patterns.setdefault(target, []).append(row.id)
     if question.error:
         scores[DIAGNOSE] = scores.get(DIAGNOSE, 0.0) + ERROR
-    if told is not None:
-        for target, bonus in _intents(question, told, names).items():
-            scores[target] = scores.get(target, 0.0) + bonus
+    bonuses = _intents(question, told, names) if told is not None else {}
+    for target, bonus in bonuses.items():
+        scores[target] = scores.get(target, 0.0) + bonus
     order = sorted(scores, key=lambda target: (-scores[target], target))
     return [
-        Ranked(target, scores[target], tuple(claims.get(target, ())), tuple(patterns.get(target, ())))
+        Ranked(
+            target,
+            scores[target],
+            bonuses.get(target, 0.0),
+            tuple(claims.get(target, ())),
+            tuple(patterns.get(target, ())),
+        )
         for target in order
     ]
 
@@ -100,7 +107,7 @@ def _intents(question: Question, told: Stated, names: int) -> dict[str, float]:
 
 def evidence(question: Question, ranked: list[Ranked], names: int) -> float:
     """How much speaks for the question being the field's; it is answered from ``ENOUGH`` on."""
-    ours = next((one.score for one in ranked if not one.target.startswith(OUTSIDE)), 0.0)
+    ours = max((one.score - one.bonus for one in ranked if not one.target.startswith(OUTSIDE)), default=0.0)
     others = next((one.score for one in ranked if one.target.startswith(OUTSIDE)), 0.0)
     known = STRONG * min(question.strong + names, 3) + WEAK * min(question.weak, 4)
     return ours - others + known - HARD * bool(question.hard)

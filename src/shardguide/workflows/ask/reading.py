@@ -38,7 +38,7 @@ def read(text: str) -> Question:
     tokens = _TOKEN.findall(text)
     stop = set(ask_store.words("stop"))
     flat = ask_store.plain(text).split()
-    words = list(dict.fromkeys(word for word in flat if word not in stop and (len(word) > 1 or word.isdigit())))
+    words = list(dict.fromkeys(word for word in flat if word not in stop and len(word) > 1 and not word.isdigit()))
     # A name of code counts as one thing, whatever its parts: new_group, --nproc-per-node, torch.compile.
     compounds = [together for token in tokens if " " in (together := ask_store.plain(token)) and "'" not in token]
     compounds = [together for together in compounds if together != "torch distributed"]  # which every page is about

@@ -50,7 +50,7 @@ def diagnose(request: DiagnoseRequest) -> Guidance:
     recorded, damaged = from_dumps([one for one in inputs if one.kind == "flight recorder"])
     by_words, facts = from_words(logs)
     measured, numbers, broken = from_measurements(inputs)
-    by_ranks = [*watchdog.from_logs(logs, start.job), *verdicts.verdicts(start.job, by_words)] if logs else []
+    by_ranks = [*watchdog.from_logs(logs, start.job), *verdicts.verdicts(start.job, logs, by_words)] if logs else []
     by_words = [*by_words, *placement.from_logs(logs)]
     # Disagreements of several groups in Flight Recorder dumps stay apart: the later ones follow from the first.
     spoken_for = with_question([*once([*by_words, *measured]), *by_ranks, *recorded], request.question)

@@ -19,7 +19,9 @@ from .match import Candidate, Shown
 LARGEST = 4 << 20
 MOST = 4  # lines that are shown of one file
 # What differs between ranks: a call under such a condition is not made by all of them.
-_BY_RANK = re.compile(r"\b(?:\w*rank\w*|is_main\w*|is_local_main\w*|is_master\w*|process_index|is_world_process_zero)\b")
+_BY_RANK = re.compile(
+    r"\b(?:\w*rank\w*|is_main\w*|is_local_main\w*|is_master\w*|process_index|is_world_process_zero)\b"
+)
 _PLACE = re.compile(r"(?P<file>.+):(?P<line>\d{1,7}) in (?P<function>.*)$")
 # The calls in a script behind what NCCL, Gloo and the Flight Recorder call an operation.
 _CALLS = {
@@ -152,7 +154,7 @@ def _located(one: Candidate, scripts: dict[str, str], calls: dict[str, list[Call
         return one
     extra = [Shown(call.file, call.line, _said(call.text, call.conditions)) for call in fitting[:MOST]]
     # Only one such call, or only one under a condition on the rank: that is the line. Else they are only shown.
-    sure = len(fitting) == 1 or fitting[0].by_rank and not fitting[1].by_rank
+    sure = len(fitting) == 1 or (fitting[0].by_rank and not fitting[1].by_rank)
     place_ = f"{fitting[0].file}:{fitting[0].line}" if sure and not one.place else one.place
     return one._replace(evidence=_second(one, extra), place=place_)
 

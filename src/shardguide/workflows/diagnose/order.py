@@ -9,9 +9,9 @@ from shardguide.guidance.hints import NamedTuple
 from shardguide.readers.logs.records import Evidence, Failed, Raised
 
 from .match import LEVELS, Candidate
-from .ranks import TERM, Job, job, kind_of, own_frame, place_of
+from .ranks import TERM, Job, job, kind_of, place_of
 
-NEAR = 14  # lines of an exception's message behind its first
+FAR = 400  # lines between words and the traceback that they belong to
 # DCP raises on every rank what some ranks met, and says which.
 _ON_RANKS = re.compile(r"CheckpointException ranks:dict_keys\(\[(?P<ranks>[\d, ]+)\]\)")
 
@@ -23,6 +23,10 @@ class First(NamedTuple):
     failed: tuple[Failed, ...]
     raised: tuple[Raised, ...]  # exceptions of the training itself
     job: Job
+    ends: tuple[str, int] = (
+        "",
+        0,
+    )  # with restarts, where the first attempt ends: what comes later repeats or follows from it
 
 
 def first(logs: Sequence[Evidence], empty: Sequence[int] = ()) -> First:
@@ -35,26 +39,38 @@ def first(logs: Sequence[Evidence], empty: Sequence[int] = ()) -> First:
     known = job(logs, empty)
     codes = {row.rank: row.exitcode for row in known.table}
     killed = [rank for rank, code in codes.items() if code < 0 and code != TERM]
-    own = known.of(own=True)
+    own = _earliest(known)
     ended = [rank for rank, code in codes.items() if code > 0 and not _raised_anything(known, rank)]
     seen = [row.rank for row in known.table if row.root]
-    root = _first_attempt(logs, known) or killed or own or ended or seen
-    return First(tuple(sorted(root)), known.table, known.raised, known)
+    before, ends = _first_attempt(logs, known)
+    root = before or killed or own or ended or seen
+    return First(tuple(sorted(root)), known.table, known.raised, known, ends)
+
+
+def _earliest(known: Job) -> list[int]:
+    """The ranks with exceptions of their own; where these differ and the table has times, those that ended first."""
+    own = known.of(own=True)
+    messages = {(one.kind, one.message) for rank in own if (one := known.states[rank].own) is not None}
+    times = {row.rank: row.time for row in known.table if row.time}
+    if len(messages) < 2 or any(rank not in times for rank in own):
+        return own
+    first_ = min(times[rank] for rank in own)
+    return [rank for rank in own if times[rank] == first_]
 
 
 # What torchrun's agent says at the end of every attempt about the first that failed.
 _ATTEMPT = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+)")
 
 
-def _first_attempt(logs: Sequence[Evidence], known: Job) -> list[int]:
-    """With restarts the table is the last attempt's, and what failed in the first is the cause: who was killed there."""
+def _first_attempt(logs: Sequence[Evidence], known: Job) -> tuple[list[int], tuple[str, int]]:
+    """With restarts the table is the last attempt's, and what failed in the first is the cause: who was killed there, and its end."""
     for log in logs:
         ends = {event.line: found for event in log.events if (found := _ATTEMPT.search(event.text))}
         if len(ends) > 1:
             one = ends[min(ends)]
-            if int(one["code"]) < 0 and int(one["code"]) != TERM:
-                return list(_by_local(int(one["local"]), known))
-    return []
+            killed = int(one["code"]) < 0 and int(one["code"]) != TERM
+            return list(_by_local(int(one["local"]), known)) if killed else [], (log.file, min(ends))
+    return [], ("", 0)
 
 
 def _by_local(local: int, known: Job) -> tuple[int, ...]:
@@ -70,35 +86,40 @@ def _raised_anything(known: Job, rank: int) -> bool:
 
 def completed(found: Sequence[Candidate], start: First) -> list[Candidate]:
     """The candidates with the ranks that their lines do not name, and the line of the user's code."""
-    on_ranks = {int(one) for raised in start.raised for text in _ON_RANKS.findall(raised.message) for one in text.split(",")}
+    on_ranks = {
+        int(one) for raised in start.raised for text in _ON_RANKS.findall(raised.message) for one in text.split(",")
+    }
     out = []
+    by_line = _by_line(start.raised)
+    dcp = {one.file for one in start.raised if _ON_RANKS.search(one.message)}
     for one in found:
-        raised = _behind(one, start)
+        raised = list(
+            dict.fromkeys(each for shown in one.evidence for each in by_line.get((shown.file, shown.line), ()))
+        )
         raised = [*_original(raised, start), *raised]
         ranks = one.ranks
-        if not one.named and on_ranks and raised and any(_ON_RANKS.search(other.message) for other in start.raised if other.file == raised[0].file):  # fmt: skip
+        if not one.named and raised and raised[0].file in dcp:
             ranks = tuple(sorted(on_ranks))
         if not ranks and raised:
             ranks = tuple(sorted({each.rank for each in raised if each.rank is not None}))
-        ranks = _not_joined(one, start) or ranks
+        ranks = _said(one) or _not_joined(one, start) or ranks or _rows(one, start)
         if not ranks:
-            told = [int(found["local"]) for shown in one.evidence if (found := _ATTEMPT.search(shown.text))]
+            told = [int(said["local"]) for shown in one.evidence if (said := _ATTEMPT.search(shown.text))]
             ranks = _by_local(told[0], start.job) if told else ()
-        if not ranks and one.diagnosis.kind == "cause" and start.failed:
-            ranks = tuple(row.rank for row in start.failed if row.exitcode != TERM) if _unranked(one, start) else ()
+        if not ranks and one.diagnosis.kind == "cause" and _unranked(one, start):
+            ranks = start.root or tuple(row.rank for row in start.failed if row.exitcode != TERM)
         place = one.place or next((text for each in raised if (text := place_of(each))), "") or _near(one, start)
         out.append(one._replace(ranks=ranks, place=place))
     return out
 
 
-def _behind(one: Candidate, start: First) -> list[Raised]:
-    """The exceptions whose own lines or messages are the evidence."""
-    lines = {(shown.file, shown.line) for shown in one.evidence}
-    return [
-        each
-        for each in start.raised
-        if any((each.file, number) in lines for number in range(each.line, each.line + 1 + each.message.count("\n") + 1))
-    ]
+def _by_line(raised: Sequence[Raised]) -> dict[tuple[str, int], list[Raised]]:
+    """The exceptions by every line on which their own line and their message stand."""
+    out: dict[tuple[str, int], list[Raised]] = {}
+    for one in raised:
+        for number in range(one.line, one.line + 2 + one.message.count("\n")):
+            out.setdefault((one.file, number), []).append(one)
+    return out
 
 
 def _original(raised: Sequence[Raised], start: First) -> list[Raised]:
@@ -111,17 +132,40 @@ def _original(raised: Sequence[Raised], start: First) -> list[Raised]:
 
 
 def _near(one: Candidate, start: First) -> str:
-    """The place of a chained exception: the frames stand in the traceback that follows or precedes."""
+    """The place in the closest traceback of that rank: chained and repeated exceptions share one call."""
     if not one.evidence:
         return ""
     at = one.evidence[0]
-    for each in start.raised:
-        same = each.rank is None or not one.ranks or each.rank in one.ranks
-        if each.file == at.file and abs(each.line - at.line) <= 3 * NEAR and same and own_frame(each) is not None:
-            return place_of(each)
+    found = [
+        (abs(each.line - at.line), place)
+        for each in start.raised
+        if each.file == at.file and (each.rank is None or not one.ranks or each.rank in one.ranks)
+        if abs(each.line - at.line) <= FAR and (place := place_of(each))
+    ]
+    if found:
+        return min(found)[1]
     if one.diagnosis.family == "collectives":  # the rank itself left no traceback: where the others wait for it
         return next((text for each in start.raised if kind_of(each) != "own" and (text := place_of(each))), "")
     return ""
+
+
+# Where the words name another rank than the one that prints them.
+_NAMED = re.compile(r"RuntimeError: Rank (\d{1,7}) exhausted all inputs")
+
+
+def _said(one: Candidate) -> tuple[int, ...]:
+    return tuple(sorted({int(found[1]) for shown in one.evidence if (found := _NAMED.search(shown.text))}))
+
+
+def _rows(one: Candidate, start: First) -> tuple[int, ...]:
+    """The ranks of torchrun's table in whose rows the evidence stands."""
+    return tuple(
+        sorted(
+            row.rank
+            for row in start.failed
+            if any(shown.file == row.file and 0 <= shown.line - row.line <= 6 for shown in one.evidence)
+        )
+    )
 
 
 def _not_joined(one: Candidate, start: First) -> tuple[int, ...]:
@@ -144,8 +188,10 @@ def ranked(found: list[Candidate], start: First) -> list[Candidate]:
 
     def key(one: Candidate) -> tuple[object, ...]:
         at_root = bool(set(one.ranks) & set(start.root)) if start.root and one.ranks and not one.named else None
+        later = one.order[0] == start.ends[0] and one.order[1] > start.ends[1]
         return (
             kinds[one.diagnosis.kind],
+            later,
             at_root is False,
             LEVELS.index(one.confidence),
             -one.weight,
@@ -159,5 +205,3 @@ def ranked(found: list[Candidate], start: First) -> list[Candidate]:
         if one.diagnosis.family == "flight-recorder" or all(one.diagnosis.id != other.diagnosis.id for other in out):
             out.append(one)
     return out
-
-

@@ -10,7 +10,14 @@ from shardguide.readers.logs.records import Evidence, Failed, Frame, Raised
 
 # Raised by the launcher about its children, by a parent about its own, and by Python when it is told to stop.
 _ABOUT_OTHERS = frozenset(
-    "ChildFailedError SignalException KeyboardInterrupt SystemExit ProcessExitedException ProcessRaisedException".split()
+    [
+        "ChildFailedError",
+        "SignalException",
+        "KeyboardInterrupt",
+        "SystemExit",
+        "ProcessExitedException",
+        "ProcessRaisedException",
+    ]
 )
 # What a rank says when another one went away. It is true of any transport, and never the first failure.
 NOTICED = re.compile(
@@ -25,6 +32,7 @@ WAITED = re.compile(
 )
 _CHECKPOINT_HEAD = re.compile(r"CheckpointException ranks:dict_keys\(\[(?P<ranks>[\d, ]+)\]\)")
 TERM = -15
+MOST = 65536  # ranks that are looked at
 
 
 class State(NamedTuple):
@@ -59,7 +67,7 @@ class Job(NamedTuple):
 
 
 def kind_of(one: Raised) -> str:
-    """ "noticed", "waited" or "own"."""
+    """Which of "noticed", "waited" and "own" an exception is."""
     if WAITED.search(one.message):
         return "waited"
     return "noticed" if NOTICED.search(one.message) else "own"
@@ -76,17 +84,18 @@ def job(logs: Sequence[Evidence], empty: Sequence[int] = ()) -> Job:
     ranks |= spoken | set(empty)
     if table and len({row.host for row in table}) == 1:
         # One node numbers its ranks without gaps; a rank that is not in the table of failures has not failed.
-        ranks |= set(range(max(row.rank for row in table)))
+        ranks |= set(range(min(MOST, max(row.rank for row in table))))
     rows = {row.rank: row for row in table}
+    first: dict[int, dict[str, Raised]] = {}
+    for one in raised:
+        if one.rank is not None:
+            first.setdefault(one.rank, {}).setdefault(kind_of(one), one)
     states = {}
-    for rank in sorted(ranks)[:65536]:
-        mine = [one for one in raised if one.rank == rank]
-        by_kind: dict[str, Raised] = {}
-        for one in mine:
-            by_kind.setdefault(kind_of(one), one)
+    for rank in sorted(ranks)[:MOST]:
+        by_kind = first.get(rank, {})
         row = rows.get(rank)
         code = row.exitcode if row is not None else None
-        shown = rank in spoken or bool(mine)
+        shown = rank in spoken or bool(by_kind)
         states[rank] = State(
             rank, by_kind.get("own"), by_kind.get("noticed"), by_kind.get("waited"), code, code == TERM, shown
         )
@@ -110,7 +119,7 @@ def _with_ranks(raised: Sequence[Raised], table: Sequence[Failed]) -> list[Raise
     bare = [one for one in raised if one.rank is None and kind_of(one) == "own"]
     named = {one.rank for one in raised if one.rank is not None}
     able = [row.rank for row in table if row.exitcode > 0 and row.rank not in named]
-    if not bare or len(able) != 1 and len(bare) < len(able):
+    if not bare or (len(able) != 1 and len(bare) < len(able)):
         return list(raised)
     alike = len({(one.kind, one.message) for one in bare}) == 1
     out = []

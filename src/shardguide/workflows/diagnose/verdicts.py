@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from shardguide.knowledge import diagnosis_store
-from shardguide.readers.logs.records import Raised
+from shardguide.readers.logs.records import Evidence, Raised
 
 from .match import Candidate, Shown
 from .ranks import TERM, Job, State, names, own_frame, place_of
@@ -19,14 +19,23 @@ _FINGERPRINT = re.compile(
     r"(?:, TensorShape=\[(?P<shape>[\d, ]*)\])?(?:, TensorDtypes=(?P<dtype>\w+))?"
 )
 _GATHERS = frozenset(
-    "get_model_state_dict get_state_dict get_optimizer_state_dict full_tensor state_dict _state_dict summon_full_params "
-    "optim_state_dict full_optim_state_dict".split()
+    [
+        "get_model_state_dict",
+        "get_state_dict",
+        "get_optimizer_state_dict",
+        "full_tensor",
+        "state_dict",
+        "_state_dict",
+        "summon_full_params",
+        "optim_state_dict",
+        "full_optim_state_dict",
+    ]
 )
 
 
-def verdicts(job: Job, found: Sequence[Candidate]) -> list[Candidate]:
+def verdicts(job: Job, logs: Sequence[Evidence], found: Sequence[Candidate]) -> list[Candidate]:
     """The diagnoses that the comparison of ranks gives. ``found`` are those that lines gave: what they explain is left out."""
-    out = [*_fingerprints(job), *_stale_store(job), *_new_group(job), *_exits(job, found)]
+    out = [*_fingerprints(job), *_stale_store(job), *_no_such_name(job, logs), *_new_group(job), *_exits(job, found)]
     explained = {
         (shown.file, shown.line) for one in [*found, *out] if one.diagnosis.kind == "cause" for shown in one.evidence
     }
@@ -144,6 +153,34 @@ def _stale_store(job: Job) -> list[Candidate]:
                 shown = [line(one), Shown(one.file, one.line, told[0].text)]
                 ranks = [rank for rank in job.states if job.states[rank].waited or job.states[rank].own]
                 return [_candidate("stale_filestore", ranks, shown, weight=4, place=place_of(one))]
+    return []
+
+
+_ADDRESS = re.compile(r"\((?P<host>[^\s,()]+), (?P<port>\d+)\)")
+
+
+def _no_such_name(job: Job, logs: Sequence[Evidence]) -> list[Candidate]:
+    """A master's name that nothing resolves.
+
+    That IPv6 addresses cannot be retrieved is printed by healthy jobs as well; with a connection to the same name that fails, or
+    raised by Python's own resolver, it is the cause.
+    """
+    failed: dict[str, list[Raised]] = {}
+    for one in job.raised:
+        address = _ADDRESS.search(one.message)
+        if (address and "trying to connect" in one.message) or (address and "failed to connect" in one.message):
+            failed.setdefault(address["host"], []).append(one)
+        elif one.kind.endswith("gaierror") and any("torch/distributed" in frame.file for frame in one.frames):
+            return [_candidate("store_name_unresolved", [], [line(one)], "certain", 3, place_of(one))]
+    for log in logs:
+        for event in log.events:
+            if "network addresses of (" in event.text and "gai error: -2" in event.text:
+                address = _ADDRESS.search(event.text)
+                raised = failed.get(address["host"], []) if address else []
+                if raised:
+                    ranks = sorted({one.rank for one in raised if one.rank is not None})
+                    shown = [Shown(event.file, event.line, event.text), line(raised[0])]
+                    return [_candidate("store_name_unresolved", ranks, shown, "certain", 3, place_of(raised[0]))]
     return []
 
 

@@ -15,7 +15,7 @@ from shardguide.knowledge import diagnosis_store
 from shardguide.readers.logs.records import Event, Evidence
 
 from .match import Candidate, Shown
-from .ranks import Job, names
+from .ranks import MOST, Job, names
 
 _WORK = re.compile(
     r"collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)"
@@ -95,7 +95,7 @@ def _judge(
     apart = _apart(waits, shown)
     if apart:
         return apart
-    known = set(job.states) | set(told) | heard | set(range(max(waits) + 1))
+    known = set(job.states) | set(told) | heard | set(range(min(MOST, max(waits) + 1)))
     # Enqueued equals completed: everything this rank issued is done, so it never came to what the others wait for.
     idle = sorted(
         rank
@@ -107,11 +107,11 @@ def _judge(
         shown.append(Shown(told[rank].event.file, told[rank].event.line, told[rank].event.text))
     if len(waits) == 1 and first.rank == 0 and "GATHER" in first.op and first.seq > SETUP and len(missing) != 1:
         return [_candidate("rank0_only_state_dict", [0], shown, "possible")]
-    if not missing or len(missing) >= len(waits) * 2 and not idle:
+    if not missing or (len(missing) >= len(waits) * 2 and not idle):
         return []
     if missing:
         shown.append(Shown(shown[0].file, shown[0].line, f"no timeout of {names(missing)}"))
-    level = "likely" if idle or len(waits) >= 2 * len(missing) > 0 and len(waits) > 1 else "possible"
+    level = "likely" if idle or (len(waits) >= 2 * len(missing) > 0 and len(waits) > 1) else "possible"
     if first.seq <= SETUP:
         return []
     return [_candidate("uneven_batches", missing, shown, level)]
