@@ -269,5 +269,9 @@ WHY_NOT = (
     (_C, "in a single process", _HEALTHY),
     (_T + "experimental/_context_parallel/_attention.py", "Unknown method", _SHORT),
     (_T + "parallel/loss.py", "Unsupported type", _SHORT),
-    (_EL + "multiprocessing/api.py", "got signal", "who sent which signal is told apart by its number, not by these words"),
+    (
+        _EL + "multiprocessing/api.py",
+        "got signal",
+        "who sent which signal is told apart by its number, not by these words",
+    ),
 )

@@ -7,6 +7,7 @@ import sys
 if sys.path and sys.path[0] in ("", os.getcwd()):  # noqa: PTH109 - nothing else is imported before this
     del sys.path[0]
 
-from shardguide.frontends.cli.main import run
+if __name__ == "__main__":  # a process that is spawned runs this file as well, under another name
+    from shardguide.frontends.cli.main import run
 
-run()
+    run()

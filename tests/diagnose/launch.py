@@ -143,8 +143,8 @@ def fork(body: Callable[[], Any], out: int | None = None, err: int | None = None
             if given is not None:
                 os.dup2(given, target)
         # pytest and others may have put something else in their place.
-        sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115
-        sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115
+        sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
         socket.gethostname = lambda: "node0"
         socket.getfqdn = lambda name="": name if name and name != "node0" else "node0"
         body()
@@ -258,8 +258,15 @@ def _end(pids: list[int], limit: float) -> list[int | None]:
         time.sleep(0.02)
     for pid, status in left.items():
         if status is None:
-            os.killpg(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            os.kill(pid, signal.SIGTERM)  # torchrun's agent ends its ranks, which are in sessions of their own
+            for _ in range(50):
+                done, _ = os.waitpid(pid, os.WNOHANG)
+                if done:
+                    break
+                time.sleep(0.1)
+            else:
+                os.killpg(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
     return list(left.values())
 
 

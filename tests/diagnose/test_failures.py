@@ -7,14 +7,14 @@ runs the programs for real (``python tests/diagnose/regenerate.py``); a sample i
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import tomllib
 
-from tests.diagnose import launch, regenerate
 from shardguide.workflows.diagnose import DiagnoseRequest, diagnose
+from tests.diagnose import launch, regenerate
 
 HERE = Path(__file__).parent
 LOGS = HERE / "logs"

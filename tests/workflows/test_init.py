@@ -372,6 +372,20 @@ def test_tcp_under_torchrun_finds_no_store(tmp_path: Path) -> None:
     assert process.returncode != 0 and "timed out" in said
 
 
+def test_tcp_under_torchrun_by_release() -> None:
+    """From 2.14 on ``_create_c10d_store`` asks whether the agent serves that very address; 2.13's asks only whether it serves one."""
+    old, new = (
+        ask(method="tcp", backend="gloo", launcher="torchrun", address="node0:29500", torch=release)
+        for release in ("2.13", "2.14")
+    )
+    assert 'init_method="env://"' in code(old) and 'init_method="tcp://node0:29500"' in code(new)
+    assert "init.tcp.under_torchrun" in part(old, "decisions", "method")["sources"]
+    assert part(new, "snippets", "init")["verified"]["executed"] == ""
+    call = 'init_process_group("gloo", init_method="tcp://node0:29500", rank=r, world_size=4)'
+    assert part(ask(call, launcher="torchrun"), "checks", "call")["result"] == "failed"
+    assert part(ask(call, launcher="torchrun", torch="2.14"), "checks", "call")["result"] == "passed"
+
+
 # --- a pasted call ------------------------------------------------------------------------------------------------
 
 # The call, the release, the result, words of the evidence, and what a real PyTorch 2.13 does with it: the error, "" for none, None

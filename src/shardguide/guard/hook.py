@@ -20,7 +20,21 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-PERMITS = frozenset({"executor", "http", "remote"})
+PERMITS = frozenset({"executor", "http", "remote", "results"})
+
+# What processes that read for us send and are sent: records of plain values, and which of two functions to call. Never more.
+_RECORDS = {
+    "shardguide.readers.logs.records": {"Event", "Evidence", "Failed", "Frame", "Raised"},
+    "shardguide.readers.flight_recorder.dump": {"Dump", "Last", "Op", "Status"},
+    "shardguide.workflows.diagnose.reading": {"dumps", "logs"},
+    "shardguide.frontends.cli.engines": {"_ready"},
+    "shardguide.guidance.errors": {"UnusableInput"},
+    "concurrent.futures.process": {"_CallItem", "_ResultItem", "_RemoteTraceback", "_rebuild_exc"},
+}
+
+# What a process can end with by itself, to be shown as one sentence.
+_ERRORS = frozenset({"MemoryError", "OSError", "RecursionError", "RuntimeError", "TypeError", "ValueError", "KeyError",
+                     "IndexError", "AttributeError", "AssertionError", "OverflowError", "UnicodeDecodeError"})  # fmt: skip
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _IMPORTER = "<frozen importlib._bootstrap>"
@@ -184,7 +198,11 @@ class _Guard:
             self.refuse(f"build executable code ({event})")
 
     def unpickle(self, event: str, args: tuple[Any, ...]) -> None:
-        """A pickle names a class or function to call."""
+        """A pickle names a class or function to call. Permit "results": what reading processes exchange."""
+        if "results" in self.permits and len(args) == 2:
+            module, name = args
+            if name in _RECORDS.get(module, ()) or (module == "builtins" and name in _ERRORS):
+                return
         self.refuse(f"load {_shown('.'.join(map(str, args)))} from a pickle")
 
     def foreign(self, event: str, args: tuple[Any, ...]) -> None:
@@ -344,7 +362,7 @@ def installed() -> bool:
 def permit(name: str) -> None:
     """Allow what one option of the user's stands for, until the process ends.
 
-    "executor": processes. "http": a server on the loopback interface. "remote": connections to other machines. Only the
+    "executor": processes. "results": records that processes started before the guard read for us. "http": a server on the loopback interface. "remote": connections to other machines. Only the
     code of a front end that has read the option from the user may call this; nothing read from a file leads here.
     """
     if name not in PERMITS:

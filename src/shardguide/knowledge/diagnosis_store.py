@@ -38,6 +38,13 @@ PROBES = (
     "| Allocated memory ",
     "| GPU reserved memory ",
     "| Non-releasable memory ",
+    "PyTorch version: ",
+    "CUDA used to build PyTorch: ",
+    "CUDA runtime version: ",
+    "ROCM used to build PyTorch: ",
+    "Nvidia driver version: ",
+    "Python version: ",
+    "NCCL version ",
 )
 
 

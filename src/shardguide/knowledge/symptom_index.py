@@ -13,26 +13,27 @@ import re
 from shardguide.guidance.hints import Any
 
 FIELDS = (("symptoms", 4), ("title", 2), ("cause", 1), ("tell", 0.5), ("signs", 0.5))
+NAMED = ("symptoms", "title")
 K, B = 1.2, 0.6
 SCALE = 100
 _WORD = re.compile(r"[a-z]+(?:_[a-z]+)*|\d+(?:\.\d+)?")
-_COMMON = frozenset(
-    "a about after all also an and another any are as at be because been before but by can cannot do does each either else even for "
-    "from get gets give given go goes had has have here how if in into is it its itself just least less like made make many may me "
-    "more most much must my no none not nothing of off on once one only onto or other others our out over own per same see seen so "
-    "some such take than that the their them then there these they this those to too two under up use used uses using very was way "
-    "we were what when where which while who whose why will with without would you your i am s t don doesn it's line says said say "
-    "happen happens happened job run runs running ran training train trains trained problem issue error errors fail fails failed "
-    "failure failing please help know wrong something anything".split()
+_NO_NEWS = (
+    "a about after all also an and another any are as at be because been before but by can cannot do does each either else even "
+    "for from get gets give given go goes had has have here how if in into is it its itself just least less like made make many "
+    "may me more most much must my no none not nothing of off on once one only onto or other others our out over own per same "
+    "see seen so some such take than that the their them then there these they this those to too two under up use used uses "
+    "using very was way we were what when where which while who whose why will with without would you your i am s t don doesn "
+    "line says said say happen happens happened job run runs running ran training train trains trained problem issue error "
+    "errors fail fails failed failure failing please help know wrong something anything"
 )
+_COMMON = frozenset(_NO_NEWS.split())
 # Different words for the same thing, after the ends were cut.
 _SAME = {
-    "oom": "memory", "ooms": "memory", "freeze": "hang", "frozen": "hang", "froze": "hang", "stuck": "hang", "stall": "hang", "deadlock": "hang",
-    "hung": "hang", "block": "hang", "gpus": "gpu", "cards": "gpu", "ckpt": "checkpoint", "tokenis": "tokeniz", "preprocess": "preproces",
-    "multinode": "node", "machine": "node", "host": "node", "dataset": "data", "loader": "dataloader", "save": "sav", "saving": "sav",
-    "wrapped": "wrap", "wrapping": "wrap", "sharded": "shard", "sharding": "shard", "embedding": "embed", "frozen_param": "freeze",
-    "nans": "nan", "unused": "unus", "weight": "parameter", "param": "parameter", "offloaded": "offload", "resum": "resume", "infiniband": "ib",
-    "evict": "evict", "kill": "kill", "dies": "die", "died": "die", "dead": "die",
+    "oom": "memory", "ooms": "memory", "freeze": "hang", "frozen": "hang", "froze": "hang", "stuck": "hang", "stall": "hang",
+    "deadlock": "hang", "hung": "hang", "block": "hang", "cards": "gpu", "ckpt": "checkpoint", "tokenis": "tokeniz",
+    "preprocess": "preproces", "multinode": "node", "machine": "node", "host": "node", "dataset": "data", "loader": "dataloader",
+    "save": "sav", "nans": "nan", "weight": "parameter", "param": "parameter", "resum": "resume", "infiniband": "ib",
+    "dies": "die", "died": "die", "dead": "die",
 }  # fmt: skip
 
 
@@ -58,9 +59,13 @@ def _stem(word: str) -> str:
 
 
 def build(entries: dict[str, Any]) -> dict[str, Any]:
-    """Postings of every word: ``{word: [document, weight, …]}`` over the sorted ids, and each word's rarity under ``@idf``."""
+    """Postings of every word: ``{word: [document, weight, named, …]}`` over the sorted ids, and each word's rarity under ``@idf``.
+
+    ``named`` is 1 where the word stands in a title or symptom: causes and signs only add to what these say.
+    """
     names = sorted(entries)
     counts: list[dict[str, float]] = []
+    own: list[set[str]] = []
     for name in names:
         found: dict[str, float] = {}
         entry = entries[name]
@@ -69,6 +74,7 @@ def build(entries: dict[str, Any]) -> dict[str, Any]:
                 for word in tokens(_text(entry.get(field, ""))):
                     found[word] = found.get(word, 0) + weight
         counts.append(found)
+        own.append({word for field in NAMED for word in tokens(_text(entries[name].get(field, "")))})
     lengths = [sum(found.values()) for found in counts]
     average = sum(lengths) / max(1, sum(1 for one in lengths if one)) or 1
     where: dict[str, list[int]] = {}
@@ -85,7 +91,7 @@ def build(entries: dict[str, Any]) -> dict[str, Any]:
         for at in places:
             count = counts[at][word]
             strength = count * (K + 1) / (count + K * (1 - B + B * lengths[at] / average))
-            postings += [at, round(SCALE * idf * strength)]
+            postings += [at, round(SCALE * idf * strength), int(word in own[at])]
         out[word] = postings
     return {"@idf": rarity, **out}
 

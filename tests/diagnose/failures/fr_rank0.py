@@ -6,6 +6,8 @@
 # layout = "files"
 # dump = 4
 # ///
+import time
+
 import torch
 import torch.distributed as dist
 
@@ -15,6 +17,4 @@ rank = dist.get_rank()
 dist.all_reduce(torch.ones(2))
 if rank == 0:
     dist.barrier()  # planted
-import time
-
 time.sleep(60)

@@ -8,12 +8,11 @@
 # ///
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 model = DistributedDataParallel(nn.Linear(256, 256))
 for _ in range(3 if rank == 1 else 4):

@@ -29,6 +29,5 @@ before = multiprocessing.get_context("fork").Process(target=run_before)
 before.start()
 before.join()
 time.sleep(2 * rank)  # ranks never start at the same moment
-dist.init_process_group(
-    "gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=timedelta(seconds=12)
-)
+limit = timedelta(seconds=12)
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=limit)

@@ -23,7 +23,7 @@ KINDS: dict[str, tuple[int, dict[str, str]]] = {
     "ddp-join": (2, {}),
     "fsdp2": (2, {}),
     "fsdp2-accumulate": (2, {"TORCH_LOGS": "+distributed"}),
-    "fsdp1": (2, {}),
+    "device-mesh": (2, {}),
     "dcp": (2, {}),
     "dcp-async": (2, {}),
     "checkpointing": (2, {}),
@@ -75,8 +75,8 @@ def train(kind: str) -> None:
             if isinstance(layer, nn.Linear):
                 fully_shard(layer)
         fully_shard(model)
-    elif kind == "fsdp1":
-        from torch.distributed.device_mesh import init_device_mesh  # FSDP1 wants an accelerator: only its policies are used here
+    elif kind == "device-mesh":
+        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
 
         print(init_device_mesh("cpu", (2,)), size_based_auto_wrap_policy.__name__)
@@ -123,7 +123,9 @@ def train(kind: str) -> None:
         logging.info("traceback module %s is there for later", traceback.__name__)
     if kind == "retry":
         for attempt in (1, 2):
-            print(f"[rank{rank}] upload attempt {attempt}: {'connection error, retrying in 1 s' if attempt == 1 else 'succeeded'}")
+            print(
+                f"[rank{rank}] upload attempt {attempt}: {'connection error, retrying in 1 s' if attempt == 1 else 'succeeded'}"
+            )
     dist.destroy_process_group()
 
 
@@ -138,7 +140,10 @@ def _steps(kind: str, rank: int, model, optimizer) -> None:  # type: ignore[no-u
     if kind == "loader":
         data = torch.utils.data.TensorDataset(torch.randn(96, 16))
         sampler = torch.utils.data.DistributedSampler(data)
-        batches = [one[0] for one in torch.utils.data.DataLoader(data, 8, sampler=sampler, num_workers=2, persistent_workers=True)]
+        batches = [
+            one[0]
+            for one in torch.utils.data.DataLoader(data, 8, sampler=sampler, num_workers=2, persistent_workers=True)
+        ]
     around = contextlib.nullcontext()
     if kind == "ddp-join":
         from torch.distributed.algorithms.join import Join
@@ -168,7 +173,12 @@ def _model():  # type: ignore[no-untyped-def]
 
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2
+            vocab_size=64,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
         )
     )
 
@@ -180,7 +190,15 @@ def _trainer() -> None:
     rows = [{"input_ids": torch.randint(0, 64, (12,)), "labels": torch.randint(0, 64, (12,))} for _ in range(32)]
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
-            folder, max_steps=6, per_device_train_batch_size=4, logging_steps=1, save_steps=3, report_to=[], use_cpu=True, eval_strategy="steps", eval_steps=3
+            folder,
+            max_steps=6,
+            per_device_train_batch_size=4,
+            logging_steps=1,
+            save_steps=3,
+            report_to=[],
+            use_cpu=True,
+            eval_strategy="steps",
+            eval_steps=3,
         )
         Trainer(_model(), arguments, train_dataset=rows, eval_dataset=rows).train()
 
@@ -210,7 +228,9 @@ def cleaned(text: str) -> str:
     """Without the names of this machine."""
     import socket
 
-    text = text.replace(socket.gethostname(), "node0").replace(str(HERE), "/job").replace(os.path.expanduser("~"), "/home/user")
+    text = (
+        text.replace(socket.gethostname(), "node0").replace(str(HERE), "/job").replace(str(Path.home()), "/home/user")
+    )
     text = text.replace(str(Path(sys.executable).parent.parent), "/opt/venv")
     text = re.sub(r"/tmp/\w[\w./-]*", "/tmp/work", text)
     return text
@@ -222,9 +242,20 @@ def main(kinds: list[str]) -> int:
         processes, environment = KINDS[kind]
         command = [sys.executable, str(__file__), "--train", kind]
         if processes:
-            command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", *command[1:]]
+            command = [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                f"--nproc-per-node={processes}",
+                *command[1:],
+            ]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environment}
+            command,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environment},
         )
         if done.returncode:
             print(kind, "failed", done.stderr[-1500:], file=sys.stderr)

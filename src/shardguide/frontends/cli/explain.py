@@ -48,9 +48,11 @@ def call(arguments: Namespace) -> int:
     from shardguide.frontends import conduct
     from shardguide.workflows.explain import ExplainRequest, explain, listing
 
-    if not arguments.topic and not arguments.full_script and not arguments.architecture:
-        return _list(listing(), arguments)
     topic = " ".join(arguments.topic)
+    if not topic and not arguments.full_script and not arguments.architecture:
+        if not arguments.show:
+            return _list(listing(arguments.form or ""), arguments)
+        topic = arguments.show  # a pattern's own name finds its page
     if topic and arguments.full_script:
         raise UnusableInput("--full-script is a script of its own; leave the topic out, or the option.")
 

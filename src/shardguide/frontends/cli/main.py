@@ -115,6 +115,9 @@ def _run(arguments: list[str]) -> int:
     # but the command line has been read so far, and nothing is read before it is on.
     if hasattr(module, "load"):
         module.load()
+    # Processes and connections that the command line asks for: once the guard is on, nobody can start one.
+    if hasattr(module, "prepare"):
+        module.prepare(parsed)
     guard.install()
     status: int = module.call(parsed)
     return status

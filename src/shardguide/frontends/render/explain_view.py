@@ -27,7 +27,8 @@ def _where(statement: dict[str, Any], known: dict[str, Any]) -> str:
     return f"[{source['title']}{at}{mark.get(statement['status'], ', NOT CONFIRMED for this release')}]"
 
 
-def _statements(rows: list[dict[str, Any]], known: dict[str, Any]) -> Items:
+def statements(rows: list[dict[str, Any]], known: dict[str, Any]) -> Items:
+    """Statements, each with where it stands."""
     return Items(tuple(f"{one['text']} {_where(one, known)}" for one in rows))
 
 
@@ -63,14 +64,16 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     """The page for an explanation."""
     page = record["topic"]
     release = f"PyTorch {record['torch']['version'] or '(release not known)'}"
+    if record["torch"]["known_from"] == "notebook":
+        release += " (remembered; --torch changes it)"
     known = {source["id"]: source for source in record["sources"]}
     title = page["title"] if page else (record["snippets"][0]["title"] if record["snippets"] else "No code to show")
     out: list[Block] = [Title(f"{title} · {release}")]
     out.extend(questions(record))
     if page:
-        out.append(_statements(page["answer"], known))
+        out.append(statements(page["answer"], known))
         for section in page["sections"]:
-            out.extend([Heading(section["title"]), _statements(section["statements"], known)])
+            out.extend([Heading(section["title"]), statements(section["statements"], known)])
     out.extend(_code(record, verbose))
     out.extend(checks(record, verbose))
     if page and page["see"]:

@@ -56,11 +56,11 @@ def _mapping(record: dict[str, Any], verbose: bool) -> list[Block]:
     rows = record["mapping"]
     if not rows:
         return []
-    if not verbose:
+    if not verbose and "migrate" not in record["answers"].get("goal", {}).get("value", ""):
         counts = {word: sum(one["counterpart"] == word for one in rows) for word in _WORDS}
         text = (
             f"{len(rows)} arguments, methods and classes of FSDP1: {counts['same']} have a counterpart, {counts['other']} are done "
-            f"differently, {counts['unneeded']} are not needed, {counts['none']} have none (--verbose lists them all)."
+            f"differently, {counts['unneeded']} are not needed, {counts['none']} have none (--goal migrate lists them all)."
         )
         return [Heading("From FSDP1 to FSDP2"), Text(text)]
     return [Heading("From FSDP1 to FSDP2"), Items(tuple(_row(one) for one in rows))]

@@ -38,11 +38,16 @@ def known(record: dict[str, Any]) -> Text:
     """What is taken as given, and from where, to be confirmed (W1.1)."""
     parts = []
     for name, answer in record["answers"].items():
-        if name in ("model", "torch") or (name in IN_TITLE and answer["from"] == "user"):
+        if name == "model" or (name in IN_TITLE and answer["from"] == "user"):
+            continue
+        if name == "torch" and answer["from"] != "notebook":  # a release that was only remembered must not go unnoticed
             continue
         origin = "" if answer["from"] == "user" else f" [{answer['from'].rpartition('/')[2].removeprefix('file:')}]"
         parts.append(f"{name.replace('_', ' ')} {answer['value']}{origin}")
-    return Text("Given: " + ", ".join(parts) + "." if parts else "Nothing is known about the hardware yet.")
+    nothing = (
+        "Nothing is known about the hardware yet." if record["workflow"] in ("plan", "tune") else "Given: no options."
+    )
+    return Text("Given: " + ", ".join(parts) + "." if parts else nothing)
 
 
 def _first(text: str) -> str:

@@ -172,16 +172,19 @@ def _lines(changes: list[dict[str, Any]]) -> list[str]:
 
 
 def _behaviour(record: dict[str, Any], verbose: bool) -> list[Block]:
-    """What holds in one of the two releases only, by the release with which it came or went."""
+    """What holds in one of the two releases only, by the release with which it came or went; back to an older one, what is undone."""
+    back = _minor(record["from"]) > _minor(record["to"])
     by_release: dict[str, list[str]] = {}
     for row in record["behaviour"]:
         release, holds = _turn(row, record)
-        by_release.setdefault(release, []).append(row["text"] if holds else f"no longer: {row['text']}")
+        word = ("no longer: " if holds else "again: ") if back else ("" if holds else "no longer: ")
+        by_release.setdefault(release, []).append(word + row["text"])
     # Between neighbours everything is shown; over many releases it would be a book.
     whole = verbose or len(record["behaviour"]) <= _ALL
     out: list[Block] = []
-    for release in sorted(by_release, key=lambda name: int(name.partition(".")[2])):
-        out += _section(f"Behaviour, with {release}", by_release[release], whole, _MANY // 2)
+    for release in sorted(by_release, key=_minor, reverse=back):
+        title = f"Behaviour, back before {release}" if back else f"Behaviour, with {release}"
+        out += _section(title, by_release[release], whole, _MANY // 2)
     return out
 
 

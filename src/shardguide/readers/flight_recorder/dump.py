@@ -15,6 +15,7 @@ import sys
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NamedTuple
 
+from ..logs.source import CHUNK, opened
 from ..plain_pickle import LARGEST, loads
 
 MOST_ENTRIES = 1_000_000
@@ -85,8 +86,12 @@ def read(path: str) -> Dump:
     Raises UnusableInput for a file that is cut off, damaged, hostile, or no dump.
     """
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            data = file.read(LARGEST + 1)
+        size, pieces = 0, []
+        with opened(path) as file:
+            while size <= LARGEST and (piece := file.read(CHUNK)):
+                pieces.append(piece)
+                size += len(piece)
+        data = b"".join(pieces)
     except OSError as error:
         raise UnusableInput(f"{path} cannot be read: {(error.strerror or str(error)).lower()}.") from None
     if len(data) > LARGEST:

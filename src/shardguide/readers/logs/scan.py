@@ -24,9 +24,13 @@ FRAMES = 60
 TRACEBACK = b"Traceback (most recent call last):"
 ROOT = b"Root Cause (first observed failure):"
 OTHERS = b"Failures:"
-_STRUCTURES = (TRACEBACK, ROOT, OTHERS)
+# ProcessGroupNCCL's, of the collective that timed out, where the Flight Recorder is on.
+STACK = b"Stack trace of the failed collective:"
+TIMED_OUT = "CollectiveTimeout"  # what such a stack is kept as
+_STRUCTURES = (TRACEBACK, ROOT, OTHERS, STACK)
 
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d{1,7})(?:, in (?P<function>.{1,200}))?')
+_STACK_FRAME = re.compile(r"#\d+ (?P<function>.{1,200}?) from (?P<file>.{1,400}):(?P<line>\d{1,7})\s*$")
 # An exception's own line: a dotted name that ends in a capitalised class (or socket.gaierror), alone or before a colon.
 _RAISED = re.compile(
     r"(?P<kind>(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*|(?<=\.)[a-z_]+(?:error|timeout)))(?:: ?(?P<message>.*))?$"
@@ -121,8 +125,8 @@ class _Reader:
             if sign < self.signs:
                 counts[sign] = counts.get(sign, 0) + 1
                 self._event(sign, line, self.lines + number + 1)
-            elif sign == self.signs:
-                self._start(line, self.lines + number + 1)
+            elif sign in (self.signs, self.signs + 3):
+                self._start(line, self.lines + number + 1, _Traceback if sign == self.signs else _Stack)
                 at, number = end + 1, number + 1
             elif self.table is None:
                 self.table = _Table(self.file, sign == self.signs + 1)
@@ -163,13 +167,16 @@ class _Reader:
             raw = chunk[begin : min(len(chunk) if end < 0 else end, begin + WIDEST)]
             self._event(sign, line_of(raw), self.lines + number + 1)
 
-    def _start(self, line: Line, number: int) -> None:
-        key = (line.rank, line.local)
+    def _start(self, line: Line, number: int, make: type[_Traceback]) -> None:
+        # The lines of a message from C++ carry what the launcher puts in front of every line, and not the rank.
+        key = (None if make is _Stack else line.rank, line.local)
         before = self.open.get(key)
         if before is not None and before.kind:  # one right after the other
-            self.raised.append(before.raised(self.file, self.rank if line.rank is None else line.rank, line.local))
+            known = next((one for one in (line.rank, before.rank) if one is not None), self.rank)
+            self.raised.append(before.raised(self.file, known, line.local))
         if len(self.raised) < MOST_RAISED and (before is not None or len(self.open) < 1024):
-            self.open[key] = _Traceback(number)
+            self.open[key] = make(number)
+            self.open[key].rank = line.rank
 
     def _read_on(self, chunk: bytes, at: int, number: int, until: int) -> tuple[int, int]:
         """Line by line while a traceback or a table is open, at most to the line in which ``until`` lies."""
@@ -192,7 +199,7 @@ class _Reader:
             if traceback.take(line.text, number):
                 del self.open[key]
                 if traceback.kind:
-                    rank = line.rank if line.rank is not None else self.rank
+                    rank = next((one for one in (line.rank, traceback.rank) if one is not None), self.rank)
                     self.raised.append(traceback.raised(self.file, rank, line.local))
         if self.table is not None and number > self.table.at:
             self.table.at = number
@@ -204,7 +211,8 @@ class _Reader:
         """What was found, when everything was read."""
         for (rank, local), traceback in self.open.items():
             if traceback.kind:
-                self.raised.append(traceback.raised(self.file, self.rank if rank is None else rank, local))
+                known = next((one for one in (rank, traceback.rank) if one is not None), self.rank)
+                self.raised.append(traceback.raised(self.file, known, local))
         if self.table is not None:
             self.table.close()
             self.failed.extend(self.table.rows)
@@ -228,6 +236,7 @@ class _Traceback:
 
     def __init__(self, at: int) -> None:
         self.at = at
+        self.rank: int | None = None  # by the line of its head
         self.frames: list[Frame] = []
         self.kind = ""
         self.number = 0
@@ -268,6 +277,21 @@ class _Traceback:
         """The record."""
         message = "\n".join(self.message)[:2000]
         return Raised(file, self.number, rank, local, self.kind, message, tuple(self.frames))
+
+
+class _Stack(_Traceback):
+    """The frames that ProcessGroupNCCL prints of a collective that timed out, innermost first."""
+
+    def take(self, text: str, number: int) -> bool:
+        """Whether it ends before this line."""
+        found = _STACK_FRAME.match(text.strip())
+        if found is None or len(self.frames) >= FRAMES:
+            return True
+        if not self.kind:
+            self.kind, self.number = TIMED_OUT, number - 1
+            self.message = ["collective operation timeout: WorkNCCL"]
+        self.frames.insert(0, Frame(found["file"], int(found["line"]), found["function"]))
+        return False
 
 
 def _starts_anew(text: str) -> bool:

@@ -43,11 +43,22 @@ def _raw(path: str) -> Iterator[bytes]:
             while piece := sys.stdin.buffer.read(CHUNK):
                 yield piece
             return
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a path may be one of millions
+        with opened(path) as file:
             while piece := file.read(CHUNK):
                 yield piece
     except OSError as error:
         raise UnusableInput(f"{path} cannot be read: {(error.strerror or str(error)).lower()}.") from None
+
+
+def opened(path: str) -> Any:
+    """The file, open for reading bytes; a URL's through fsspec."""
+    if "://" in path:
+        from ..remote import opened as fetched
+        from ..remote import scheme
+
+        if scheme(path):
+            return fetched(path)
+    return open(path, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed by the caller; a path may be one of millions
 
 
 def _expanded(path: str, raw: Iterator[bytes]) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.guidance.record import Answer, Approval, Check, Claim, Guidance, Next, Release, Snippet, Source
 from shardguide.guidance.serialise import digest
 from shardguide.installed.verify import claims
-from shardguide.knowledge import ask_store, claims_store, pattern_store, topic_store
+from shardguide.knowledge import ask_store, claims_store, pattern_store, releases, topic_store
 
 from ..fields import TORCH
 from ..release import Resolved, resolve
@@ -25,6 +25,7 @@ from .stated import Stated, stated
 
 APPROVE = "Is this the code to use? It is a draft until you confirm it."
 STATEMENTS = 5
+BY_RELEASE = "fsdp2-by-release"
 CLOSE = 0.5  # of the best target's score: statements are shown only from a page that is near it
 # Claims about one of the two are no answer where only the other is asked about.
 FORMS = {"fsdp1": ("fsdp2.", "mp2.", "offload2."), "fsdp2": ("fsdp1.", "offload1.")}
@@ -93,7 +94,7 @@ def _answer(
         steps.append(Next("approve", {"id": identity}, "confirm the code for use"))
     # A release that only this question names is no answer for the project: it stands in ``torch``.
     answers = {"torch": Answer(release.version, release.known_from)} if release.version and not in_question else {}
-    missing = [claim.text for claim in looked_up if claim.status == "not confirmed"]
+    missing = [claim.text for claim in looked_up if release.version and claim.status == "not confirmed"]
     return Guidance(
         workflow="ask",
         id=identity,
@@ -117,9 +118,19 @@ def _answer(
             "hits": [hit.shown() for hit in found],
             "statements": _statements(looked_up, release),
             "needed": [],
-            "notes": [f"release {release.version} is taken from the question"] if in_question else [],
+            "notes": _notes(best, release, in_question),
         },
     )
+
+
+def _notes(best: Ranked | None, release: Release, in_question: bool) -> list[str]:
+    notes = [f"release {release.version} is taken from the question"] if in_question else []
+    if best is not None and best.target == BY_RELEASE and release.version:
+        # The one fact that the question is mostly about, and that no claim of that release's own sources can state.
+        path = releases.fsdp2_path(release.version)
+        has = f"exports FSDP2's fully_shard from {path}" if path else "has no FSDP2"
+        notes.append(f"PyTorch {release.version} {has}, by the index of every release's API")
+    return notes
 
 
 def _claims(question: Question, best: Ranked | None, release: Release) -> list[Claim]:

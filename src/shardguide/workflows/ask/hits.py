@@ -105,6 +105,7 @@ def _command(name: str, told: Stated, api: list[Named]) -> tuple[str, Next | Non
 def _why(question: Question, target: str) -> tuple[str, ...]:
     """The words of the question that stand on the page."""
     every = dict.fromkeys((*question.phrases[:16], *question.words[:16]))
+    every.pop(ask_store.VERSION, None)
     found = [words for words in every if ask_store.page_has(target, f'"{words}"')]
     single = [word for word in found if not any(f" {word} " in f" {other} " for other in found if other != word)]
     return tuple(single[:6])

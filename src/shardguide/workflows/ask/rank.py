@@ -23,7 +23,7 @@ ERROR = 6.0  # to diagnose, when an error was pasted
 STRONG = 10.0  # each word of distributed PyTorch, up to three
 WEAK = 3.0  # each word that others use too, up to four
 HARD = 30.0  # against: a subject of others is named
-ENOUGH = 8.0
+ENOUGH = 11.0
 
 
 class Ranked(NamedTuple):

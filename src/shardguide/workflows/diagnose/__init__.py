@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardguide.guidance.hints import Any, NamedTuple
+from shardguide.guidance.hints import TYPE_CHECKING, Any, NamedTuple
 from shardguide.guidance.record import Answer, Check, Decision, Fact, Guidance, Next, Snippet
 from shardguide.guidance.serialise import digest
 from shardguide.knowledge import diagnosis_store, pattern_store
@@ -13,14 +13,18 @@ from shardguide.readers.logs.records import Evidence
 from ..finish import closing
 from ..release import Resolved, resolve
 from ..sources import cite
-from . import order, placement, verdicts, watchdog
+from . import order, placement, privacy, verdicts, versions, watchdog
 from .files import Input, collect
 from .match import Candidate, Shown, candidates
 from .merge import once
 from .question import with_question
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
 APPROVE = "Is this the fix to make? Nothing is changed before you confirm it."
 SHOWN = 5  # diagnoses in an answer
+LEFT = 100  # files that were left aside, by name
 
 
 class DiagnoseRequest(NamedTuple):
@@ -32,10 +36,11 @@ class DiagnoseRequest(NamedTuple):
     torch: str | None = None
     remembered: dict[str, Any] = {}  # noqa: RUF012 - never changed in place
     site_packages: str | None = None
+    anonymise: bool = False  # host and user names, addresses and home folders are replaced
 
 
-def diagnose(request: DiagnoseRequest) -> Guidance:
-    """The ranked diagnoses of what was handed over.
+def diagnose(request: DiagnoseRequest, executor: Executor | None = None) -> Guidance:
+    """The ranked diagnoses of what was handed over. With an executor it reads the files, and nothing else.
 
     Raises UnusableInput for files that cannot be read, and where nothing was handed over.
     """
@@ -45,9 +50,12 @@ def diagnose(request: DiagnoseRequest) -> Guidance:
         raise UnusableInput("diagnose needs a log or a dump, or --question with what happens in words.")
     resolved = resolve(request.torch, request.site_packages, request.remembered.get("torch"))
     inputs, left = collect(request.paths) if request.paths else ([], [])
-    logs = read([one for one in inputs if one.kind == "log"])
+    logs, cut = read([one for one in inputs if one.kind == "log"], executor)
     start = order.first(logs, empty_ranks(left))
-    recorded, damaged = from_dumps([one for one in inputs if one.kind == "flight recorder"])
+    recorded, damaged = from_dumps([one for one in inputs if one.kind == "flight recorder"], executor)
+    damaged = [*cut, *damaged]
+    if damaged and len(damaged) == len(inputs):
+        raise UnusableInput(damaged[0])
     by_words, facts = from_words(logs)
     measured, numbers, broken = from_measurements(inputs)
     by_ranks = [*watchdog.from_logs(logs, start.job), *verdicts.verdicts(start.job, logs, by_words)] if logs else []
@@ -59,18 +67,20 @@ def diagnose(request: DiagnoseRequest) -> Guidance:
         from .code_lines import locate
 
         found = locate(found, request.code)
-    return _record(request, resolved, inputs, [*left, *damaged, *broken], logs, start, found, [*facts, *numbers])
+    record = _record(request, resolved, inputs, [*left, *damaged, *broken], logs, start, found, [*facts, *numbers])
+    return privacy.guarded(record, request.anonymise)
 
 
-def read(inputs: Sequence[Input]) -> list[Evidence]:
-    """What every log says. Files are independent of each other, so this is a map."""
+def read(inputs: Sequence[Input], executor: Executor | None = None) -> tuple[list[Evidence], list[str]]:
+    """What every log says, and which of them could not be read."""
     if not inputs:
-        return []
-    from shardguide.readers.logs.scan import matcher, merged, scan
+        return [], []
+    from shardguide.readers.logs.scan import merged
 
-    words = diagnosis_store.words()
-    automaton = matcher(words)
-    return merged(scan(one.path, automaton, len(words)) for one in inputs)
+    from .reading import logs, mapped
+
+    parts = list(mapped(logs, [one.path for one in inputs], executor))
+    return merged(one for one in parts if isinstance(one, Evidence)), [one for one in parts if isinstance(one, str)]
 
 
 def empty_ranks(left: Sequence[str]) -> list[int]:
@@ -83,24 +93,20 @@ def empty_ranks(left: Sequence[str]) -> list[int]:
     return sorted({rank for rank in ranks if rank is not None})
 
 
-def from_dumps(inputs: Sequence[Input]) -> tuple[list[Candidate], list[str]]:
+def from_dumps(inputs: Sequence[Input], executor: Executor | None = None) -> tuple[list[Candidate], list[str]]:
     """What the Flight Recorder dumps of the ranks show, and which of them could not be read."""
     if not inputs:
         return [], []
-    from shardguide.guidance.errors import UnusableInput
-    from shardguide.readers.flight_recorder import read as read_dump
-
     from .alignment import Alignment, own_frame
+    from .reading import dumps, mapped
 
     alignment = Alignment()
     damaged = []
-    for one in inputs:
-        try:
-            alignment.take(read_dump(one.path))
-        except UnusableInput as error:
-            if one.named and len(inputs) == 1:
-                raise
-            damaged.append(str(error))
+    for one in mapped(dumps, [one.path for one in inputs], executor):
+        if isinstance(one, str):
+            damaged.append(one)
+        else:
+            alignment.take(one)
     found = []
     for number, finding in enumerate(alignment.findings()):
         diagnosis = diagnosis_store.get(finding.kind)
@@ -233,19 +239,25 @@ def _record(
         sources=cited.sources,
         next=next_,
         done=(f"{len(inputs)} file{'s' if len(inputs) != 1 else ''} read",),
-        not_done=(*left, *(log.problem for log in logs if log.problem), *cited.not_confirmed),
+        not_done=(*_some(left), *(log.problem for log in logs if log.problem), *cited.not_confirmed),
         approval=approval,
         extra={
             "outcome": outcome,
             "diagnoses": [_shown(one, of.get(one.diagnosis.id, ())) for one in kept],
             "raised": [
-                {"file": one.file, "line": one.line, "rank": one.rank, "kind": one.kind, "message": one.message[:300]}
+                {"file": one.file, "line": one.line, "rank": one.rank, "kind": one.kind,
+                 "message": privacy.mask(one.message)[:300]}  # a secret must not be cut before it is known as one
                 for one in start.raised[:8]
             ],
             "read": read_[:64],
+            "versions": versions.from_logs(logs),
             "notes": [],
         },
     )
+
+
+def _some(left: list[str]) -> list[str]:
+    return left if len(left) <= LEFT else [*left[:LEFT], f"{len(left) - LEFT:,} more files left aside"]
 
 
 def _checks(kept: list[Candidate], outcome: str) -> list[Check]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable
+from itertools import islice
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import NamedTuple
 from shardguide.readers.files import shown
+from shardguide.readers.remote import scheme
 from shardguide.readers.heads import is_snapshot, is_stats, is_trace
 
 MOST_FILES = 200_000  # of one request: 10,240 ranks with several files each
@@ -39,20 +41,23 @@ def collect(paths: Iterable[str]) -> tuple[list[Input], list[str]]:
             continue
         if "\x00" in path:
             raise UnusableInput(f"{shown(path)} is not a path.")
-        if os.path.isdir(path):  # noqa: PTH112
+        if "://" in path and scheme(path):
+            _fetched(path, found, left)
+        elif os.path.isdir(path):  # noqa: PTH112
             _walk(path, found, left)
         elif os.path.exists(path):  # noqa: PTH110
             _take(path, found, left, named=True)
         else:
-            matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []  # noqa: PTH207
+            # One by one: links that lead in circles can make more of a pattern than there is memory for.
+            matches = sorted(islice(glob.iglob(path, recursive=True), MOST_FILES)) if glob.has_magic(path) else []  # noqa: PTH207
             if not matches:
                 raise UnusableInput(f"{shown(path)} does not exist.")
-            for match in matches[:MOST_FILES]:
+            for match in matches:
                 if os.path.isdir(match):  # noqa: PTH112
                     _walk(match, found, left)
                 else:
                     _take(match, found, left, named=False)
-        if len(found) > MOST_FILES:
+        if len(found) > MOST_FILES or len(left) > MOST_FILES:
             raise UnusableInput(f"more than {MOST_FILES:,} files; name a smaller folder.")
     if not found:
         why = f": {left[0]}" if left else ""
@@ -69,7 +74,7 @@ def _walk(folder: str, found: list[Input], left: list[str]) -> None:
         for name in sorted(names):
             if not name.startswith("."):
                 _take(os.path.join(root, name), found, left, named=False)  # noqa: PTH118
-            if len(found) > MOST_FILES:
+            if len(found) > MOST_FILES or len(left) > MOST_FILES:
                 return
 
 
@@ -89,6 +94,26 @@ def _take(path: str, found: list[Input], left: list[str], named: bool) -> None:
             raise UnusableInput(f"{shown(path)} cannot be read: {(error.strerror or str(error)).lower()}.") from None
         left.append(f"{shown(path)}: {(error.strerror or str(error)).lower()}")
         return
+    _sort(path, head, found, left, named)
+
+
+def _fetched(url: str, found: list[Input], left: list[str]) -> None:
+    """What a URL stands for."""
+    from shardguide.readers import remote
+
+    urls = remote.listed(url, MOST_FILES)
+    if not urls:
+        raise UnusableInput(f"{shown(url)} has no files.")
+    for one in urls:
+        if os.path.splitext(one)[1].lower() in _SKIPPED and one != url:  # noqa: PTH122
+            left.append(f"{shown(one)}: no log by its name")
+            continue
+        with remote.opened(one) as file:
+            head = file.read(4096)
+        _sort(one, head, found, left, named=one == url)
+
+
+def _sort(path: str, head: bytes, found: list[Input], left: list[str], named: bool) -> None:
     if not head:
         left.append(f"{shown(path)}: empty")
         return

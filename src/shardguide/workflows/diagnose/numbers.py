@@ -77,11 +77,15 @@ def _recompute(saved: Metadata, again: Metadata) -> str:
     before, after = saved[0], again[0]
     if before == after:
         low_to_full = saved[1] in _HALF and again[1] == "float32"
-        return "fsdp2_fp32_buffers_in_ac" if low_to_full else "ac_context_manager_exited" if saved[1] != again[1] else ""
+        return (
+            "fsdp2_fp32_buffers_in_ac" if low_to_full else "ac_context_manager_exited" if saved[1] != again[1] else ""
+        )
     if 0 in after and 0 not in before:
         return "ac_param_freed_in_recompute"
-    differing = [(one, other) for one, other in zip(before, after) if one != other]
-    if len(before) != len(after) or len(differing) != 1:
+    if len(before) != len(after):
+        return ""
+    differing = [(one, other) for one, other in zip(before, after, strict=True) if one != other]
+    if len(differing) != 1:
         return ""
     one, other = differing[0]
     if not one or not other:

@@ -12,8 +12,8 @@ from shardguide.readers.logs.records import Event, Evidence
 from .match import Candidate, Shown
 
 _INIT = re.compile(
-    r"(?P<host>\S+?):(?P<pid>\d+):\d+ \[\d+\] NCCL INFO .*?\brank (?P<rank>\d+) nranks (?P<of>\d+) cudaDev \d+ .*?busId (?P<bus>[\da-fA-F]+)"
-    r"(?: commId (?P<comm>0x[\da-f]+))?"
+    r"(?P<host>\S+?):(?P<pid>\d+):\d+ \[\d+\] NCCL INFO .*?\brank (?P<rank>\d+) nranks (?P<of>\d+) cudaDev \d+ "
+    r".*?busId (?P<bus>[\da-fA-F]+)(?: commId (?P<comm>0x[\da-f]+))?"
 )
 _LOCAL = re.compile(r"Local process index: (?P<local>\d+)\s*$")
 _DEVICE = re.compile(r"Device: cuda:(?P<device>\d+)\s*$")
@@ -52,7 +52,7 @@ def _shared(events: Iterable[Event]) -> list[Candidate]:
 
 
 def _fewer(events: Sequence[Event]) -> list[Candidate]:
-    """accelerate gives process N the device N modulo the number of visible GPUs, so another number says that there are fewer."""
+    """Accelerate gives process N the device N modulo the number of visible GPUs, so another number says that there are fewer."""
     at = {(event.file, event.line): event for event in events if "Local process index:" in event.text}
     found: list[tuple[int, Event]] = []
     for event in events:
@@ -65,7 +65,10 @@ def _fewer(events: Sequence[Event]) -> list[Candidate]:
         return []
     shown = []
     for _, event in found[:2]:
-        shown += [Shown(event.file, event.line - 1, at[event.file, event.line - 1].text), Shown(event.file, event.line, event.text)]
+        shown += [
+            Shown(event.file, event.line - 1, at[event.file, event.line - 1].text),
+            Shown(event.file, event.line, event.text),
+        ]
     return [_candidate("more_ranks_than_gpus", "certain", sorted({local for local, _ in found}), shown)]
 
 

@@ -16,12 +16,12 @@ from .match import LEVELS, Candidate, Shown
 
 SHOWN = 3  # diagnoses that a question alone gives
 LEAST = 0.34  # of what the question's words could score at most, by one diagnosis
-FEWEST = 2  # words in common
+FEWEST = 2  # words in common with its title and symptoms
 NEAR = 0.75  # of the best score: as well possible
 
 
 def scores(question: str, terms: dict[str, Any], names: Sequence[str]) -> tuple[dict[str, float], dict[str, int]]:
-    """For every diagnosis that shares words with the question: the share of the possible score, and how many words."""
+    """For every diagnosis that shares words with the question: its share of the possible score, and how many words it names."""
     words = dict.fromkeys(tokens(question))
     rarity = terms.get("@idf", {})
     unknown = max(rarity.values(), default=0)
@@ -31,9 +31,9 @@ def scores(question: str, terms: dict[str, Any], names: Sequence[str]) -> tuple[
     shared: dict[int, int] = {}
     for word in words:
         postings = terms.get(word, ())
-        for at, weight in zip(postings[::2], postings[1::2], strict=True):
+        for at, weight, named in zip(postings[::3], postings[1::3], postings[2::3], strict=True):
             total[at] = total.get(at, 0) + weight / SCALE
-            shared[at] = shared.get(at, 0) + 1
+            shared[at] = shared.get(at, 0) + named
     if not most:
         return {}, {}
     return (
@@ -63,7 +63,9 @@ def weighed(found: list[Candidate], question: str, terms: dict[str, Any], names:
         out.append(one._replace(confidence=level, weight=one.weight + 10 * score))
     known = {one.diagnosis.id for one in found}
     told = Shown("question", 0, " ".join(question.split())[:300])
-    alone = sorted((name for name in enough - known if share[name] >= NEAR * best), key=lambda name: (-share[name], name))
+    alone = sorted(
+        (name for name in enough - known if share[name] >= NEAR * best), key=lambda name: (-share[name], name)
+    )
     for name in alone[:SHOWN]:
         diagnosis = diagnosis_store.get(name)
         # Lines that leave several causes of one family open allow this one as well.

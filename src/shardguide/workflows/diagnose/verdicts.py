@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from shardguide.knowledge import diagnosis_store
 from shardguide.readers.logs.records import Evidence, Raised
+from shardguide.readers.logs.scan import TIMED_OUT
 
 from .match import Candidate, Shown
 from .ranks import TERM, Job, State, names, own_frame, place_of
@@ -52,7 +53,9 @@ def _only_waits(job: Job, found: Sequence[Candidate]) -> bool:
     )
 
 
-def _candidate(name: str, ranks: Sequence[int], shown: Sequence[Shown], confidence: str = "", weight: float = 0, place: str = "") -> Candidate:  # fmt: skip
+def _candidate(
+    name: str, ranks: Sequence[int], shown: Sequence[Shown], confidence: str = "", weight: float = 0, place: str = ""
+) -> Candidate:
     diagnosis = diagnosis_store.get(name)
     at = (shown[0].file, shown[0].line) if shown else ("", 0)
     return Candidate(diagnosis, confidence or diagnosis.confidence, tuple(ranks), tuple(shown), weight, at, place, True)
@@ -121,13 +124,13 @@ def _fingerprints(job: Job) -> list[Candidate]:
             prints.setdefault(
                 int(found["rank"]), (found["seq"] or "", found["op"], found["shape"] or "", found["dtype"] or "")
             )
-    if len(prints) < 2:
+    if len(set(prints.values())) < 2:
         return []
     counts = Counter(prints.values()).most_common()
     usual, most = counts[0]
     even = len(counts) > 1 and counts[1][1] == most
     odd = sorted(rank for rank, one in prints.items() if one != usual)
-    other = prints[odd[0]] if odd else usual
+    other = prints[odd[0]]
     if other[:2] != usual[:2]:
         name = "collective_mismatch_op"
     elif other[2] != usual[2]:
@@ -216,6 +219,8 @@ def _waiting(job: Job) -> list[Candidate]:
     apart = _apart(job, reacted, shown)
     if apart:
         return apart
+    if all(one.kind == TIMED_OUT for rank in reacted if (one := _reaction(job.states[rank])) is not None):
+        return []  # NCCL's own numbers say more (watchdog.py)
     ended = [rank for rank in job.ended if rank not in reacted]
     silent = [rank for rank, one in job.states.items() if one.stopped and rank not in reacted]
     if ended:
@@ -270,7 +275,8 @@ def _apart(job: Job, reacted: list[int], shown: list[Shown]) -> list[Candidate]:
         return []
     usual = counts[0][0] if counts[0][1] > counts[1][1] else calls[max(calls)]
     odd = [rank for rank, call in sorted(calls.items()) if call != usual]
-    seen = [Shown(waits[rank].file, waits[rank].line, f"rank {rank} waits at {place_of(waits[rank])}") for rank in (odd[0], next(rank for rank in calls if calls[rank] == usual))]  # fmt: skip
+    two = (odd[0], next(rank for rank in calls if calls[rank] == usual))
+    seen = [Shown(waits[rank].file, waits[rank].line, f"rank {rank} waits at {place_of(waits[rank])}") for rank in two]
     gathers = {frame.function for frame in waits[odd[0]].frames} & _GATHERS
     if gathers and len(odd) == 1:
         return [_candidate("rank0_only_state_dict", odd, [*shown, *seen], "likely", 4, place_of(waits[odd[0]]))]

@@ -22,7 +22,8 @@ _WORK = re.compile(
     r"(?:, TensorShape=\[[\d, ]*\])?(?:, NumelIn=(?P<in>\d+), NumelOut=(?P<out>\d+))?(?:.*?Timeout\(ms\)=(?P<ms>\d+))?"
 )
 _STATUS = re.compile(
-    r"last enqueued(?: NCCL)? work: (?P<enqueued>-?\d+)(?:, last started(?: NCCL)? work: -?\d+)?, last completed(?: NCCL)? work: (?P<completed>-?\d+)"
+    r"[Ll]ast enqueued(?: NCCL)? work: (?P<enqueued>-?\d+)(?:, last started(?: NCCL)? work: -?\d+)?"
+    r", last completed(?: NCCL)? work: (?P<completed>-?\d+)"
 )
 _RANK = re.compile(r"(?:\[| )Rank (?P<rank>\d{1,6})\]")
 _GROUP = re.compile(r"\[PG (?:ID )?(?P<group>\S+)")
@@ -66,17 +67,14 @@ def from_logs(logs: Sequence[Evidence], job: Job) -> list[Candidate]:
                 wait = _wait(event)
                 if wait is not None:
                     waits.setdefault(wait.rank, wait)
-            elif "last enqueued" in event.text:
+            elif "ast enqueued" in event.text:
                 rank, status = _rank(event), _STATUS.search(event.text)
                 if rank is not None and status:
                     told.setdefault(rank, Told(int(status["enqueued"]), int(status["completed"]), event))
-            if (
-                "dump signal" in event.text
-                and (found := _HEARD.search(event.text))
-                and (rank := _rank(event)) is not None
-            ):
-                if found["rank"] is not None and int(found["rank"]) != rank:
-                    heard.add(rank)
+            other = _HEARD.search(event.text) if "dump signal" in event.text else None
+            rank = _rank(event) if other else None
+            if other and other["rank"] is not None and rank is not None and int(other["rank"]) != rank:
+                heard.add(rank)
             if _PREPARES.search(event.text):
                 prepares.append(event)
     if not waits or job.of(own=True):
@@ -96,11 +94,16 @@ def _judge(
     if apart:
         return apart
     known = set(job.states) | set(told) | heard | set(range(min(MOST, max(waits) + 1)))
-    # Enqueued equals completed: everything this rank issued is done, so it never came to what the others wait for.
+    # Enqueued equals completed: everything this rank issued is done, so it never came to what the others wait for. The numbers
+    # are the default group's; they speak of this collective only where those of a waiting rank do.
+    of_this_group = any(
+        rank in told and told[rank].completed == wait.seq - 1 and told[rank].enqueued >= wait.seq
+        for rank, wait in waits.items()
+    )
     idle = sorted(
         rank
         for rank, one in told.items()
-        if rank not in waits and one.enqueued == one.completed and one.enqueued >= 0 and one.completed < first.seq
+        if of_this_group and rank not in waits and 0 <= one.enqueued == one.completed < first.seq
     )
     missing = idle or sorted(known - set(waits) - heard)
     for rank in idle[:2]:

@@ -34,11 +34,19 @@ class ExplainRequest(NamedTuple):
     docs: str = ""  # a folder of downloaded documentation, in which pages are opened again
 
 
-def listing() -> dict[str, Any]:
-    """Every topic and pattern, for the list that ``explain`` prints without a topic."""
+def listing(form: str = "") -> dict[str, Any]:
+    """Every topic and pattern, for the list that ``explain`` prints without a topic; with a form, those with code in it.
+
+    Raises UnusableInput for a form that does not exist.
+    """
+    _known_form(form)
     groups: dict[str, list[dict[str, Any]]] = {}
     for name, (group, title) in topic_store.titles().items():
-        groups.setdefault(group, []).append({"id": name, "title": title, "patterns": pattern_store.of_topic(name)})
+        patterns = pattern_store.of_topic(name)
+        if form:
+            patterns = [one for one in patterns if pattern_store.get(one).form == form]
+        if patterns or not form:
+            groups.setdefault(group, []).append({"id": name, "title": title, "patterns": patterns})
     return {"groups": [{"title": title, "topics": topics} for title, topics in groups.items()]}
 
 
@@ -49,14 +57,18 @@ def explain(request: ExplainRequest) -> Guidance:
     """
     if request.architecture not in ("", *ARCHITECTURES):
         raise UnusableInput(f"--architecture is one of {', '.join(ARCHITECTURES)}, not {request.architecture[:40]!r}.")
-    if request.form not in ("", *FORMS):
-        raise UnusableInput(f"--form is one of {', '.join(FORMS)}, not {request.form[:40]!r}.")
+    _known_form(request.form)
     resolved = resolve(request.torch, request.site_packages, request.remembered.get(TORCH.name))
     topic = find(request.topic) if request.topic else None
     wanted = chosen(topic, request.architecture, request.form, request.full_script)
     if topic is None and not wanted:
         raise UnusableInput("explain needs a topic; shardguide explain lists them.")
     return _record(request, resolved, topic, wanted)
+
+
+def _known_form(form: str) -> None:
+    if form not in ("", *FORMS):
+        raise UnusableInput(f"--form is one of {', '.join(FORMS)}, not {form[:40]!r}.")
 
 
 def _record(request: ExplainRequest, resolved: Resolved, topic: Topic | None, wanted: list[str]) -> Guidance:

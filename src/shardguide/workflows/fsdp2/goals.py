@@ -182,7 +182,7 @@ def decide(goal: str, case: Case, features: list[Feature], mapped: tuple[str, ..
 def _with_fsdp1(name: str, case: Case, mine: list[Feature]) -> Decision:
     """What a release without FSDP2 offers instead."""
     there = [one for one in mine if one.fsdp1 and api.holds(case.release, one.releases1)]
-    reasons = [f"FSDP1, {one.title[:1].lower()}{one.title[1:]}: {one.fsdp1}" for one in there]
+    reasons = [f"{one.title} in FSDP1: {one.fsdp1}" for one in there]
     reasons += [
         f"FSDP1's way is not in this release either; it came with {first(one.releases1)}: {one.fsdp1}"
         for one in mine

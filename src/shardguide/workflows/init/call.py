@@ -9,6 +9,7 @@ from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.knowledge import api, releases
 
+from .case import no_second_store
 from .fields import MOST_OF_A_CALL, address, backend_text, multicast, path_text, split_address
 
 FUNCTION = "torch.distributed.init_process_group"
@@ -180,9 +181,14 @@ def _tcp(call: _Call, rest: str, launcher: str) -> None:
         call.wrong.append(f"{host[:60]} is a multicast address, no longer supported (init.tcp.multicast)")
     elif host in ("localhost", "::1", "[::1]") or host.startswith("127."):
         call.advice.append(f"{host} is reached by the processes of one machine only (init.tcp.reachable)")
-    if launcher == "torchrun":
+    if launcher == "torchrun" and no_second_store(call.release):
         call.wrong.append(
-            "under torchrun no process serves the store of a tcp:// URL: every rank times out; use env:// (init.store_on_rank0)"
+            "under torchrun no process serves the store of a tcp:// URL of one's own: every rank times out; use env:// "
+            "(init.tcp.under_torchrun)"
+        )
+    elif launcher == "torchrun":
+        call.advice.append(
+            "up to 2.13 every rank of torchrun times out at such a URL; env:// works everywhere (init.tcp.under_torchrun)"
         )
 
 

@@ -35,8 +35,13 @@ class Case(NamedTuple):
 
     @property
     def no_store(self) -> bool:
-        """tcp:// under torchrun: its agent serves a store of its own, and nobody serves another."""
-        return self.method == "tcp" and self.launcher == "torchrun" and self.main != "mpi"
+        """tcp:// under torchrun below 2.14: its agent serves a store of its own, and nobody serves another."""
+        return (
+            self.method == "tcp"
+            and self.launcher == "torchrun"
+            and self.main != "mpi"
+            and no_second_store(self.release)
+        )
 
     @property
     def main(self) -> str:
@@ -65,6 +70,11 @@ class Case(NamedTuple):
     def minutes(self) -> int:
         """The default timeout: 10 minutes for NCCL alone since 2.2, 30 for everything else, several backends in one group included."""
         return 10 if self.backend == "nccl" and self.minor >= (2, 2) else 30
+
+
+def no_second_store(release: str) -> bool:
+    """Whether ranks under torchrun only connect: 2.14 lets rank 0 serve an address that is not the agent's. An unknown release counts."""
+    return not release or tuple(int(part) for part in release.split(".")) < (2, 14)
 
 
 def url_of_file(path: str, system: str) -> str:

@@ -45,12 +45,25 @@ def method(case: Case) -> Decision:
     cited = [*_CLAIMS[case.used], "init.one_thread", "init.blocks"]
     others = [Alternative(f"{name}://", _WHY_NOT[name]) for name in ("env", "tcp", "file") if name != case.used]
     if case.no_store:
+        under = (
+            "torchrun's agent"
+            if not case.release or case.minor >= (2, 4)
+            else "Under torchrun's static rendezvous the agent"
+        )
         reasons.insert(
             0,
-            "torchrun's agent serves the store itself, at MASTER_ADDR and MASTER_PORT: nobody serves one for a tcp:// URL.",
+            f"{under} serves the store itself, at MASTER_ADDR and MASTER_PORT: nobody serves one for another tcp:// address.",
         )
-        why = "Under torchrun every rank times out connecting (run on 2.13.0)."
+        why = "Under torchrun every rank times out connecting (run on 2.13.0); from 2.14 on rank 0 serves an address of yours."
         others = [Alternative("tcp://", why), others[-1]]
+        cited.append("init.tcp.under_torchrun")
+    elif case.used == "tcp" and case.launcher == "torchrun":
+        reasons.insert(
+            0,
+            "Under torchrun it works from 2.14 on: rank 0 serves the address, which must be its machine's, on a port other than "
+            "MASTER_PORT. env:// needs none of this: torchrun sets all four variables.",
+        )
+        cited.append("launch.env")
     if case.used == "env" and case.launcher == "torchrun":
         reasons.insert(0, "The default, and what torchrun prepares: it sets all four variables for each process.")
         cited.append("launch.env")
