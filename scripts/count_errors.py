@@ -14,7 +14,8 @@ What counts as user-facing (``reason`` says why a place does not):
 
 1. It has words: a message without a literal piece of nine characters cannot be recognised by anybody. Where the message is a
    variable, the literals that the same function assigns to it are its words; helpers that raise what they are given
-   (``_p_assert``, ``DistributedDataParallel._log_and_throw``, ...) count where they are called.
+   (``_p_assert``, ``DistributedDataParallel._log_and_throw``, ...) count where they are called. Exceptions that are known by their
+   name alone (errors_rules.NAMED) have that as their words.
 2. A ValueError, RuntimeError, TypeError, KeyError, NotImplementedError or an error of PyTorch's own is user-facing, unless
    errors_rules.INTERNAL lists it: then nothing that a user passes reaches it, or only the authors of operators, back ends
    and planners meet it.
@@ -33,7 +34,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from errors_rules import INTERNAL, PACKAGES, REACHED, WARNS, WHY_NOT
+from errors_rules import INTERNAL, NAMED, PACKAGES, REACHED, WARNS, WHY_NOT
 
 RELEASE = "2.13.0"
 ROOT = Path(__file__).parent.parent
@@ -199,7 +200,7 @@ def table(wheels: Path, diagnoses: Path = DIAGNOSES) -> list[dict[str, Any]]:
             continue
         seen: set[tuple[int, str]] = set()
         for line, function, kind, text, waits in sorted(sites(ast.parse(path.read_text(encoding="utf-8")))):
-            pieces = pieces_of(text)
+            pieces = pieces_of(text) or ([NAMED[kind]] if kind in NAMED else [])
             if (line, kind) in seen:
                 continue
             seen.add((line, kind))

@@ -41,6 +41,7 @@ REACHED = (
     (_F2, "When a parameter is unevenly sharded by FSDP"),
     (_F2, "D tensor:"),
     (_F2, "FSDP requires the DP and model parallel TP/EP mesh"),
+    (_F2, "_spmd_mesh.ndim can only be 2"),
     (_F2, "must be divisible by the shard world size"),
     (_F2, "Expects to be in one of"),
     (_F1, "FSDP does not support changing the parameters between forward and backward"),
@@ -65,6 +66,8 @@ REACHED = (
     (_F1, "A parameter group should map"),
     (_F1, "is already wrapped by"),
     (_F1, "Expects storage to be allocated"),
+    (_F1, "Expects tensor to be unsharded"),
+    (_F1, "Expects tensor to be sharded"),
     (_F1, "Expects to be in `BACKWARD_PRE` or `IDLE`"),
     (_F1, "Expects `BACKWARD_PRE` or `BACKWARD_POST` state but got"),
     (_F1, "should not have been set yet or should have been set to `False`"),
@@ -236,6 +239,13 @@ INTERNAL = (
     (_EL + "utils/data/", "", "a sampler and iterator that nothing in PyTorch uses"),
     (_EL + "rendezvous/etcd_server.py", "", "the etcd server that PyTorch's own tests start"),
 )
+
+# Exceptions without a message, or with one that is made of others', and what is printed of them.
+NAMED = {
+    "CheckpointException": "CheckpointException ranks:",
+    "RendezvousClosedError": "RendezvousClosedError",
+    "RendezvousTimeoutError": "RendezvousTimeoutError",
+}
 
 # Words of the warnings that announce a wrong result, or one that is not what was asked for.
 WARNS = (

@@ -90,3 +90,57 @@ def test_what_stands_in_healthy_logs_is_no_sign() -> None:
         sign["text"] for one in ALL for sign in one.get("sign", ()) if not sign.get("where") and not one.get("all")
     }
     assert not {text for text in alone if any(text.strip() in word or word.strip() == text.strip() for word in bare)}
+
+
+# Lines of public threads other than those that the diagnoses cite.
+THREADS = {
+    "https://github.com/NVIDIA/nccl/issues/1129": (
+        "node08:6561:6561 [0] misc/ibvwrap.cc:280 NCCL WARN Call to ibv_create_qp failed",
+        "ib_call_failed",
+    ),
+    "https://github.com/vllm-project/vllm/issues/18831": (
+        "a100-8:421780:421780 [0] misc/shmutils.cc:129 NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl- "
+        "(size 192814336), error: No such file or directory (2)",
+        "nccl_shm_attach",
+    ),
+    "https://github.com/kserve/kserve/issues/3791": (
+        "hugging-model-1:1:1 [0] misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-H1dBqY to 9637892 bytes\n"
+        "hugging-model-1:1:1 [0] misc/shmutils.cc:113 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-H1dBqY",
+        "dev_shm_too_small",
+    ),
+    "https://github.com/nextflow-io/nextflow/issues/5932": (
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=11300781.0. Some of the step tasks have been OOM Killed.\n"
+        "srun: error: sdumont6156: task 0: Out Of Memory",
+        "host_oom_cgroup",
+    ),
+    "https://github.com/ZettaAI/zetta_utils/issues/671": (
+        "srun: Job step aborted: Waiting up to 47 seconds for job step to finish.\n"
+        "slurmstepd: error: *** STEP 494583.0 ON node1 CANCELLED AT 2024-04-20T09:09:37 DUE TO TIME LIMIT ***",
+        "slurm_time_limit",
+    ),
+    "https://github.com/Lightning-AI/pytorch-lightning/issues/19598": (
+        "RuntimeError: DataLoader worker (pid 246611) is killed by signal: Aborted. ",
+        "worker_crashed",
+    ),
+    "https://github.com/huggingface/accelerate/issues/1519": (
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+        "============================================================\n"
+        "v2-1_mgpus_train_enc_dec.py FAILED\n"
+        "------------------------------------------------------------\n"
+        "Failures:\n  <NO_OTHER_FAILURES>\n"
+        "------------------------------------------------------------\n"
+        "Root Cause (first observed failure):\n[0]:\n"
+        "  time      : 2023-06-03_22:45:01\n  host      : gpu187.cluster.local\n  rank      : 4 (local_rank: 0)\n"
+        "  exitcode  : 1 (pid: 19401)\n  error_file: <N/A>\n"
+        "  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html\n"
+        "============================================================",
+        "rank_exited_nonzero",
+    ),
+}
+
+
+@pytest.mark.parametrize("url", THREADS)
+def test_lines_of_other_threads(url: str, tmp_path: Path) -> None:
+    text, wanted = THREADS[url]
+    outcome, ids = found(text + "\n", tmp_path)
+    assert (outcome, ids[:1]) == ("diagnosed", [wanted])

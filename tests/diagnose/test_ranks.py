@@ -124,6 +124,7 @@ def test_a_file_without_a_word_is_evidence(tmp_path: Path) -> None:
         "[rank0]: Traceback (most recent call last):\n"
         '[rank0]:   File "/home/user/train/train.py", line 12, in <module>\n'
         "[rank0]:     dist.barrier()\n"
+        '[rank0]:   File "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 5356, in barrier\n'
         "[rank0]: RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:40001. This is typically caused by gloo\n"
     )
     logs = {f"attempt_0/{rank}/stderr.log": "" for rank in range(4)} | {"attempt_0/0/stderr.log": closed}
@@ -140,6 +141,7 @@ def test_two_ranks_leave_two_causes(tmp_path: Path) -> None:
         "Traceback (most recent call last):\n"
         '  File "/home/user/train/train.py", line 12, in <module>\n'
         "    dist.barrier()\n"
+        '  File "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 5356, in barrier\n'
         "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:40001. This is typically caused by gloo\n"
     )
     for name, text in {"rank0.log": closed, "rank1.log": "done\n"}.items():
@@ -162,6 +164,34 @@ def test_what_only_notices_is_no_error_of_its_own() -> None:
         assert kind_of(raised(message)) == "noticed"
     assert kind_of(raised("Timed out waiting 4000ms for recv operation to complete")) == "waited"
     assert kind_of(raised("CUDA out of memory. Tried to allocate 2.00 GiB")) == "own"
+
+
+CAUGHT = """step 10 loss 2.31
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/home/user/train/upload.py", line 12, in push
+[rank0]:     table[key]
+[rank0]: KeyError: 'run'
+[rank0]: could not upload, going on
+step 20 loss 2.11
+[rank1]: step 20 done
+"""
+RETRIED = """Traceback (most recent call last):
+  File "/home/user/train/data.py", line 30, in fetch
+    return session.get(url)
+  File "/opt/venv/lib/python3.11/site-packages/requests/adapters.py", line 501, in send
+    raise ConnectionError(err, request=request)
+requests.exceptions.ConnectionError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))
+retrying in 1 s
+step 20 loss 2.11
+"""
+
+
+def test_an_exception_that_was_caught_is_no_diagnosis(tmp_path: Path) -> None:
+    assert first(tmp_path, CAUGHT)["id"] == "unrecognised"
+
+
+def test_a_download_that_was_repeated_says_nothing_about_peers(tmp_path: Path) -> None:
+    assert first(tmp_path, {"rank0.log": RETRIED, "rank1.log": "step 20 loss 2.11\n"})["id"] == "unrecognised"
 
 
 def test_the_place_is_the_innermost_line_of_the_users_own_code() -> None:

@@ -66,6 +66,10 @@ def test_every_page_for_every_release(topic):
     """No statement without a source, none of another release, no code with a name that the release lacks."""
     for release in releases.known():
         shown = record(topic, release)
+        if not shown["topic"]["answer"]:  # where it does hold is said in a section of its own, and by nothing else
+            elsewhere = shown["topic"]["sections"].pop(0)
+            assert elsewhere["title"] == f"Known of other releases, not of PyTorch {release}"
+            assert {one["status"] for one in elsewhere["statements"]} == {"release unknown"}
         for one in statements(shown["topic"]):
             claim = claims_store.get(one["id"])
             assert one["sources"] and one["text"] == claim.text
@@ -99,6 +103,24 @@ def test_a_whole_script_comes_only_when_it_is_asked_for():
         shown = record(full_script=True, form=form)
         assert [one["id"] for one in shown["snippets"]] == [f"{form or 'fsdp2'}-full-script"]
         assert 'if __name__ == "__main__"' in shown["snippets"][0]["code"]
+
+
+def test_a_release_without_fsdp2_gets_the_script_of_fsdp1():
+    """fully_shard is public from 2.6 on, as the export of torch/distributed/fsdp/__init__.py shows."""
+    for release, form in (("2.2", "fsdp1"), ("2.5", "fsdp1"), ("2.6", "fsdp2")):
+        assert [one["id"] for one in record(full_script=True, release=release)["snippets"]] == [f"{form}-full-script"]
+    with pytest.raises(UnusableInput, match="not with c10d"):
+        record(full_script=True, form="c10d")
+
+
+def test_a_form_narrows_the_listing_and_the_code():
+    for group in listing("fsdp1")["groups"]:
+        for topic in group["topics"]:
+            assert topic["patterns"] and {pattern_store.get(one).form for one in topic["patterns"]} == {"fsdp1"}
+    with pytest.raises(UnusableInput, match="--form is one of"):
+        listing("fsdp3")
+    shown = record("join", form="fsdp2")
+    assert not shown["snippets"] and "none for --form fsdp2" in shown["notes"][0]
 
 
 def test_by_architecture():

@@ -121,6 +121,8 @@ def listed(url: str, most: int) -> list[str]:
             found = system.glob(place)
         elif (place.endswith("/") or url.endswith("/")) if name in ("http", "https") else system.isdir(place):
             found = system.find(place, maxdepth=12)
+        elif name == "file" and not system.isfile(place):  # a pipe would never end
+            raise FileNotFoundError("not a plain file")
         else:
             return [url]
         return [system.unstrip_protocol(one) for one in sorted(found)[: most + 1]]

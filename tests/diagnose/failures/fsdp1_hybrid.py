@@ -10,6 +10,6 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import ShardingStrategy
 
 mesh = init_device_mesh("cpu", (2,))
-model = FSDP(
+model = FSDP(  # planted
     nn.Linear(4, 4), device_id=torch.device("cpu"), device_mesh=mesh, sharding_strategy=ShardingStrategy.HYBRID_SHARD
-)  # planted
+)

@@ -169,3 +169,61 @@ def compile_prefix_in_state_dict(fixed: bool) -> None:
     else:
         model = torch.compile(model)
     nn.Linear(4, 4).load_state_dict(model.state_dict())
+
+
+@case
+def sd_mixed_devices(fixed: bool) -> None:
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+    options = StateDictOptions(full_state_dict=True)
+    states = get_optimizer_state_dict(model, optimizer, options=options)
+    if not fixed:
+        optimizer.state[model[0].weight]["exp_avg"] = torch.empty(4, 4, device="meta")
+    set_optimizer_state_dict(model, optimizer, states, options=options)
+
+
+@case
+def sd_flat_optimizer(fixed: bool) -> None:
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if not fixed:
+        optimizer.state[model.weight]["note"] = "text"
+    get_optimizer_state_dict(model, optimizer, options=StateDictOptions(flatten_optimizer_state_dict=True))
+
+
+@case
+def dcp_arguments(fixed: bool) -> None:
+    from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+
+    DefaultStager(
+        StagingOptions(
+            use_pinned_memory=False, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=not fixed
+        )
+    ).close()
+
+
+@case
+def dcp_global_plan(fixed: bool) -> None:
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.tensor import DTensor, Shard
+
+    from .common import mesh
+
+    # The ranks claim parts of different global shapes.
+    rows = 4 if fixed or dist.get_rank() == 0 else 6
+    part = DTensor.from_local(
+        torch.ones(2, 2), mesh(), [Shard(0)], run_check=False, shape=torch.Size([rows, 2]), stride=(2, 1)
+    )
+    dcp.save({"w": part}, checkpoint_id=folder())

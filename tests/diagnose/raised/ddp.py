@@ -145,3 +145,47 @@ def zero_params(fixed: bool) -> None:
         nn.Parameter(torch.ones(2, dtype=torch.float32 if fixed else torch.float64)),
     ]
     ZeroRedundancyOptimizer(parameters, torch.optim.Adam, lr=0.1)
+
+
+@case
+def ddp_sync_batch_norm_cpu(fixed: bool) -> None:
+    norm = nn.BatchNorm1d(4) if fixed else nn.SyncBatchNorm(4)
+    nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), norm))
+
+
+@case
+def ddp_pickled(fixed: bool) -> None:
+    import pickle
+
+    wrapped = nn.parallel.DistributedDataParallel(nn.Linear(4, 4), process_group=dist.new_group([0, 1]))
+    pickle.dumps(wrapped.module if fixed else wrapped)
+
+
+@case
+def ddp_private_options(fixed: bool) -> None:
+    wrapped = nn.parallel.DistributedDataParallel(nn.Linear(4, 4))
+    wrapped._set_ddp_runtime_logging_sample_rate(1 if fixed else 0)
+
+
+@case
+def ddp_static_graph_changed(fixed: bool) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, given: torch.Tensor, both: bool) -> torch.Tensor:
+            out = self.one(given)
+            return self.two(out) if both else out
+
+    wrapped = nn.parallel.DistributedDataParallel(Two(), static_graph=not fixed, find_unused_parameters=fixed)
+    for step in range(3):
+        wrapped(torch.randn(2, 4), both=step > 0).sum().backward()
+
+
+@case
+def zero_overlap(fixed: bool) -> None:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    kind = torch.optim.Adam if fixed else torch.optim.LBFGS
+    ZeroRedundancyOptimizer(nn.Linear(4, 4).parameters(), kind, overlap_with_ddp=True, lr=0.1)

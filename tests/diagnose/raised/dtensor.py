@@ -203,3 +203,41 @@ def tp_loss_parallel(fixed: bool) -> None:
     target = distribute_tensor(torch.arange(4), where, [Replicate()] * where.ndim)
     with loss_parallel():
         F.cross_entropy(logits, target)
+
+
+@case
+def dtensor_visualize(fixed: bool) -> None:
+    from torch.distributed.tensor import Replicate, distribute_tensor
+    from torch.distributed.tensor.debug import visualize_sharding
+
+    if not fixed:
+        visualize_sharding(distribute_tensor(torch.randn(2, 2, 2), mesh(), [Replicate()]))
+
+
+@case
+def tp_explicit_redistribution(fixed: bool) -> None:
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor._utils import ExplicitRedistributionContext
+
+    one = distribute_tensor(torch.randn(4, 4), mesh(), [Shard(1)])
+    two = distribute_tensor(torch.randn(4, 4), mesh(), [Shard(1)])
+    with ExplicitRedistributionContext():
+        if fixed:
+            one, two = one.redistribute(placements=[Replicate()]), two.redistribute(placements=[Replicate()])
+        one @ two
+
+
+@case
+def context_parallel_arguments(fixed: bool) -> None:
+    from torch.distributed.tensor.experimental import context_parallel
+
+    buffers = [torch.randn(1, 8), torch.randn(1, 8)]
+    with context_parallel(mesh(), buffers=buffers, buffer_seq_dims=[1, 1] if fixed else [1]):
+        pass
+
+
+@case
+def mesh_no_groups(fixed: bool) -> None:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    DeviceMesh("cpu", [0, 1], _init_backend=fixed).get_group()

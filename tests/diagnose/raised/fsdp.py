@@ -274,3 +274,65 @@ def fsdp1_sync_module_states_cpu(fixed: bool) -> None:
     from torch.distributed.fsdp._init_utils import _check_module_states_for_sync_module_states
 
     _check_module_states_for_sync_module_states([torch.ones(2, device="meta" if fixed else "cpu")])
+
+
+@case
+def fsdp2_all_reduce_hook(fixed: bool) -> None:
+    model = shard(nn.Linear(8, 8), mesh=mesh((2, 1), ("replicate", "shard")))
+    model.set_all_reduce_hook(lambda reduced: None, **({} if fixed else {"stream": object()}))
+
+
+@case
+def fsdp2_tp_layout(fixed: bool) -> None:
+    from torch.distributed.tensor import Replicate, distribute_module
+
+    whole = mesh((2, 1, 1, 1), ("dp", "a", "b", "c"))
+    part = whole["a"] if fixed else whole["a", "b", "c"]
+
+    def place(name: str, module: nn.Module, where: Any) -> None:
+        from torch.distributed.tensor import distribute_tensor
+
+        for key, parameter in list(module._parameters.items()):
+            if parameter is not None:
+                spread = distribute_tensor(parameter, where, [Replicate()] * where.ndim)
+                module.register_parameter(key, nn.Parameter(spread))
+
+    shard(distribute_module(nn.Linear(8, 8), part, place), mesh=whole["dp"])
+
+
+@case
+def fsdp2_comm_conflict(fixed: bool) -> None:
+    from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather
+
+    class Own(DefaultAllGather):
+        pass
+
+    class Foreign:
+        def __init__(self) -> None:
+            self.inner = Own()
+
+        def allocate(self, *given: Any, **named: Any) -> Any:
+            return self.inner.allocate(*given, **named)
+
+        def __call__(self, *given: Any, **named: Any) -> Any:
+            return self.inner(*given, **named)
+
+    model = shard(nn.Linear(8, 8))
+    if not fixed:
+        model.set_custom_all_gather(Foreign())
+    model.set_allocate_memory_from_process_group_for_comm(True)
+
+
+@case
+def fsdp2_extension(fixed: bool) -> None:
+    from torch.distributed.fsdp._fully_shard import _fsdp_param
+
+    layer = nn.Linear(8, 8)
+    model = shard(layer)
+    if not fixed:
+        # What a subclass with half of the extension looks like to FSDP2.
+        group = model._get_fsdp_state()._fsdp_param_group
+        parameter = group.fsdp_params[0]
+        parameter._sharded_local_tensor.fsdp_pre_all_gather = lambda *given: None
+        _fsdp_param.FSDPParam._init_extensions(parameter)
+    model(x())

@@ -175,3 +175,40 @@ def torchrun_endpoint(fixed: bool) -> None:
 @case
 def torchrun_logs(fixed: bool) -> None:
     _torchrun("--rdzv-backend", "c10d", "--redirects", "3" if fixed else "7")
+
+
+@case
+def init_device_id(fixed: bool) -> None:
+    from torch.distributed.distributed_c10d import _new_process_group_helper
+
+    if not fixed:
+        _new_process_group_helper(2, dist.get_rank(), [], "gloo", None, "bound", device_id=torch.device("cpu"))
+
+
+@case
+def coalescing_mixed(fixed: bool) -> None:
+    from torch.distributed.distributed_c10d import _coalescing_manager
+
+    with _coalescing_manager():
+        dist.all_reduce(torch.ones(1))
+        if not fixed:
+            dist.all_gather_into_tensor(torch.zeros(2), torch.ones(1))
+
+
+@case
+def torchrun_static_arguments(fixed: bool) -> None:
+    from torch.distributed.elastic.rendezvous import RendezvousParameters
+    from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import create_rdzv_handler
+
+    options = {"rank": 0} if fixed else {}
+    create_rdzv_handler(RendezvousParameters("static", "127.0.0.1:29500", "job", 1, 1, **options))
+
+
+@case
+def rdzv_state_corrupt(fixed: bool) -> None:
+    from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+
+    store = dist.HashStore()
+    if not fixed:
+        store.set("torch.rendezvous.job", "not base64!")
+    C10dRendezvousBackend(store, "job").get_state()

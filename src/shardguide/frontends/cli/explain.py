@@ -72,7 +72,8 @@ def call(arguments: Namespace) -> int:
 
     with desk.notebook(arguments) as notebook:
         record = conduct.conduct(make, notebook)
-        if arguments.full_script and not arguments.show and not wants_json(arguments) and not sys.stdout.isatty():
+        text = not wants_json(arguments) and arguments.format != "md"
+        if arguments.full_script and not arguments.show and text and not sys.stdout.isatty():
             arguments.show = next((one["id"] for one in record["snippets"]), None)  # into a file: the script alone
         return stated.show(record, arguments)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardguide.guidance.hints import Any
 
 from .blocks import Block, Code, Heading, Items, Pairs, Text, Title
-from .explain_view import statements as statements
+from .explain_view import statements
 from .plan_view import checks, end, questions, sources
 from .safe import one_line
 

@@ -11,7 +11,7 @@ from .safe import lines, one_line
 WIDTH = 100
 
 
-def _wrap(text: str, width: int) -> list[str]:
+def wrap(text: str, width: int) -> list[str]:
     """Words of ``text`` on lines of at most ``width`` columns (textwrap costs a regex compilation at import)."""
     out: list[str] = []
     line = ""
@@ -30,7 +30,7 @@ def _pairs(block: Pairs, width: int) -> list[str]:
     out = []
     for label, text, mark in block.rows:
         lead = f"  {MARKS[mark] + ' ' if marked else ''}{label:<{label_width}}  "
-        wrapped = _wrap(one_line(text, 4000), max(20, width - len(lead)))
+        wrapped = wrap(one_line(text, 4000), max(20, width - len(lead)))
         out.append(lead + wrapped[0])
         out.extend(" " * len(lead) + more for more in wrapped[1:])
     return out
@@ -58,14 +58,14 @@ def render(blocks: Iterable[Block], width: int = 0) -> str:
     out: list[str] = []
     for block in blocks:
         if isinstance(block, Title):
-            out.extend(_wrap(one_line(block.text, 2000), width))
+            out.extend(wrap(one_line(block.text, 2000), width))
         elif isinstance(block, Heading):
             out.extend(["", one_line(block.text)])
         elif isinstance(block, Text):
-            out.extend("  " + line for line in _wrap(one_line(block.text, 4000), width - 2))
+            out.extend("  " + line for line in wrap(one_line(block.text, 4000), width - 2))
         elif isinstance(block, Items):
             for item in block.rows:
-                wrapped = _wrap(one_line(item, 4000), width - 4)
+                wrapped = wrap(one_line(item, 4000), width - 4)
                 out.extend([f"  - {wrapped[0]}", *(f"    {more}" for more in wrapped[1:])])
         elif isinstance(block, Pairs):
             out.extend(_pairs(block, width))

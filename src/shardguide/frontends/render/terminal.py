@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text as Styled
@@ -11,6 +12,7 @@ from rich.text import Text as Styled
 from shardguide.guidance.hints import TextIO
 
 from .blocks import MARKS, Block, Code, Heading, Items, Pairs, Table, Text, Title
+from .plain import wrap
 from .safe import lines, one_line
 
 _STYLES = {"passed": "green", "failed": "bold red", "unknown": "yellow", "open": "yellow", "": ""}
@@ -35,13 +37,20 @@ def _indented() -> Grid:
     return grid
 
 
-def _items(block: Items) -> Grid:
+def _items(block: Items, console: Console) -> None:
+    """A list; it has no style, so what takes one column a character is wrapped here: long lists cost rich too much."""
+    room = console.width - 4
+    items = [one_line(item, 4000) for item in block.rows]
+    if all(cell_len(item) == len(item) and max(map(len, item.split()), default=0) <= room for item in items):
+        for item in items:
+            console.file.write("\n    ".join(wrap(item, room)).join(("  - ", "\n")))
+        return
     grid = Grid(box=None, padding=0, show_header=False, pad_edge=False)
     grid.add_column(no_wrap=True, width=4)
     grid.add_column()
-    for item in block.rows:
-        grid.add_row(Styled("  -"), Styled(one_line(item, 4000)))
-    return grid
+    for item in items:
+        grid.add_row(Styled("  -"), Styled(item))
+    console.print(grid)
 
 
 def _table(block: Table) -> Grid:
@@ -71,7 +80,7 @@ def show(blocks: Iterable[Block], stream: TextIO) -> None:
             grid.add_row("", Styled(one_line(block.text, 4000)))
             console.print(grid)
         elif isinstance(block, Items):
-            console.print(_items(block))
+            _items(block, console)
         elif isinstance(block, Pairs):
             console.print(_pairs(block))
         elif isinstance(block, Table):

@@ -9,6 +9,7 @@ from shardguide.guidance.record import Answer, Check, Decision, Fact, Guidance, 
 from shardguide.guidance.serialise import digest
 from shardguide.knowledge import diagnosis_store, pattern_store
 from shardguide.readers.logs.records import Evidence
+from shardguide.readers.remote import scheme
 
 from ..finish import closing
 from ..release import Resolved, resolve
@@ -58,7 +59,11 @@ def diagnose(request: DiagnoseRequest, executor: Executor | None = None) -> Guid
         raise UnusableInput(damaged[0])
     by_words, facts = from_words(logs)
     measured, numbers, broken = from_measurements(inputs)
-    by_ranks = [*watchdog.from_logs(logs, start.job), *verdicts.verdicts(start.job, logs, by_words)] if logs else []
+    by_ranks = (
+        [*watchdog.from_logs(logs, start.job), *verdicts.verdicts(start.job, logs, [*by_words, *recorded])]
+        if logs
+        else []
+    )
     by_words = [*by_words, *placement.from_logs(logs)]
     # Disagreements of several groups in Flight Recorder dumps stay apart: the later ones follow from the first.
     spoken_for = with_question([*once([*by_words, *measured]), *by_ranks, *recorded], request.question)
@@ -68,7 +73,7 @@ def diagnose(request: DiagnoseRequest, executor: Executor | None = None) -> Guid
 
         found = locate(found, request.code)
     record = _record(request, resolved, inputs, [*left, *damaged, *broken], logs, start, found, [*facts, *numbers])
-    return privacy.guarded(record, request.anonymise)
+    return privacy.guarded(record, logs, request.anonymise)
 
 
 def read(inputs: Sequence[Input], executor: Executor | None = None) -> tuple[list[Evidence], list[str]]:
@@ -238,15 +243,23 @@ def _record(
         checks=tuple(checks),
         sources=cited.sources,
         next=next_,
-        done=(f"{len(inputs)} file{'s' if len(inputs) != 1 else ''} read",),
+        done=(
+            f"{len(inputs)} file{'s' if len(inputs) != 1 else ''} read",
+            *(f"{path} was opened through fsspec" for path in request.paths if "://" in path and scheme(path)),
+        ),
         not_done=(*_some(left), *(log.problem for log in logs if log.problem), *cited.not_confirmed),
         approval=approval,
         extra={
             "outcome": outcome,
             "diagnoses": [_shown(one, of.get(one.diagnosis.id, ())) for one in kept],
             "raised": [
-                {"file": one.file, "line": one.line, "rank": one.rank, "kind": one.kind,
-                 "message": privacy.mask(one.message)[:300]}  # a secret must not be cut before it is known as one
+                {
+                    "file": one.file,
+                    "line": one.line,
+                    "rank": one.rank,
+                    "kind": one.kind,
+                    "message": privacy.mask(one.message)[:300],
+                }  # a secret must not be cut before it is known as one
                 for one in start.raised[:8]
             ],
             "read": read_[:64],

@@ -239,27 +239,23 @@ class Alignment:
         for rank, last in waiting.items():
             by_group.setdefault(last.group, []).append(rank)
         members = {name: set(self._ranks(self.groups[name])) for name in by_group}
+        asked = {name: max(waiting[rank].seq for rank in ranks) for name, ranks in by_group.items()}
         groups_of: dict[int, list[str]] = {}
         for name in sorted(members):
             for rank in members[name]:
                 groups_of.setdefault(rank, []).append(name)
-        for rank in sorted(waiting):
-            one = waiting[rank].group
-            for two in groups_of.get(rank, ()):
-                if two <= one:
-                    continue
-                both = members[one] & members[two]
-                # Each has not issued what the other waits for; a rank that is merely late waits in no collective.
-                here = [a for a in by_group[one] if a in both and self._behind_of(two, a, waiting, by_group)]
-                there = [b for b in by_group[two] if b in both and self._behind_of(one, b, waiting, by_group)]
-                if here and there:
-                    return self._crossing(one, two, sorted(here), sorted(there), len(both), waiting)
+        pairs = {(waiting[rank].group, two) for rank in waiting for two in groups_of.get(rank, ())}
+        for one, two in sorted(pair for pair in pairs if pair[0] < pair[1] or (pair[1], pair[0]) not in pairs):
+            # Each has not issued what the other waits for; a rank that is merely late waits in no collective.
+            here = [rank for rank in by_group[one] if rank in members[two] and self._last(two, rank) < asked[two]]
+            there = [rank for rank in by_group[two] if rank in members[one] and self._last(one, rank) < asked[one]]
+            if here and there:
+                return self._crossing(one, two, sorted(here), sorted(there), len(members[one] & members[two]), waiting)
         return None
 
-    def _behind_of(self, name: str, rank: int, waiting: dict[int, Last], by_group: dict[str, list[int]]) -> bool:
-        """Whether a rank has not issued what others of a group wait for."""
-        last = self.groups[name].seen.get(rank, (0, 0))[1]
-        return any(waiting[other].seq > last for other in by_group[name] if other != rank)
+    def _last(self, name: str, rank: int) -> int:
+        """The last sequence number that a rank issued in a group."""
+        return self.groups[name].seen.get(rank, (0, 0))[1]
 
     def _crossing(
         self, one: str, two: str, here: list[int], there: list[int], both: int, waiting: dict[int, Last]

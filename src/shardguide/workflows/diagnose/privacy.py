@@ -7,9 +7,11 @@ hold. A log's line may be cut, so what stands at its end may be the beginning of
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from shardguide.guidance.hints import Any
 from shardguide.guidance.record import Guidance
+from shardguide.readers.logs.records import Evidence
 
 MASK = "***"
 CUT = 900  # characters from where on a line may have been cut
@@ -19,7 +21,7 @@ SECRETS: tuple[tuple[str, str], ...] = (
     ("private key", r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"),
     ("credentials in a URL", r"(?P<keep>\b[A-Za-z][A-Za-z0-9+.-]{1,20}://)[^\s/@\"'<>?#]{1,500}(?=@)"),
     ("signed URL or token in a query", r"(?i)(?P<keep>[?&;](?:[\w.-]{0,40}(?:token|signature|credential|secret|password|passwd|api_?key|access_?key(?:id)?)|sig|key|auth|code)=)[^&\s\"'<>]{1,2000}"),
-    ("authorization header", r"(?i)(?P<keep>\bauthorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token|digest|negotiate)\s+)?)[^\s\"',}]{4,2000}"),
+    ("authorization header", r"(?i)(?P<keep>\bauthorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token|digest|negotiate)\s+)?)(?!(?:bearer|basic|token|digest|negotiate)\s)[^\s\"',}]{4,2000}"),
     ("bearer token", r"(?P<keep>\b[Bb]earer\s+)[A-Za-z0-9._~+/=-]{8,2000}"),
     ("basic credentials", r"(?P<keep>\b[Bb]asic\s+)(?=[A-Za-z0-9+/]*[0-9=])[A-Za-z0-9+/]{12,2000}={0,2}"),
     ("JSON web token", r"\beyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*){0,4}"),
@@ -163,7 +165,7 @@ class Names:
         return text if address.is_loopback else self.addresses.setdefault(text, f"ip-{len(self.addresses) + 1}")
 
 
-def guarded(guidance: Guidance, anonymise: bool) -> Guidance:
+def guarded(guidance: Guidance, logs: Sequence[Evidence], anonymise: bool) -> Guidance:
     """The guidance without the secrets that stand in the user's files, and without names where that was asked for.
 
     What Shardguide itself says (code, sources) is left as it is.
@@ -173,6 +175,12 @@ def guarded(guidance: Guidance, anonymise: bool) -> Guidance:
     }
     if anonymise:
         names = Names()
+        parts |= {"torch": guidance.torch, "answers": guidance.answers}
+        for log in logs:
+            for event in log.events:
+                names.collect(event.text)
+            for row in log.failed:
+                names.collect(f"host : {row.host}")
         cleaned(parts, names.collect)
         parts = cleaned(parts, names.replaced)
     return guidance._replace(**parts)

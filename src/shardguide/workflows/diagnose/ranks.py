@@ -70,7 +70,9 @@ def kind_of(one: Raised) -> str:
     """Which of "noticed", "waited" and "own" an exception is."""
     if WAITED.search(one.message):
         return "waited"
-    return "noticed" if NOTICED.search(one.message) else "own"
+    # A download that is cut off says the same words: it is the rank's own failure.
+    through_torch = not one.frames or any("/torch/" in frame.file for frame in one.frames)
+    return "noticed" if through_torch and NOTICED.search(one.message) else "own"
 
 
 def job(logs: Sequence[Evidence], empty: Sequence[int] = ()) -> Job:

@@ -6,6 +6,7 @@ The order of the files decides what comes out, never the order in which they wer
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
@@ -23,18 +24,27 @@ TASKS = 256  # into which the files are divided at least, so that no worker is l
 ENGINES = ("dask", "distributed", "ray")  # whose errors are not ours
 WAITING = 64  # tasks handed over and not yet taken back: what they give must not pile up
 
-_automaton: Any = None  # building it takes longer than reading a short log; made once in every process
+MUCH = 1 << 24  # bytes from which the automaton that takes longer to build pays for itself
+_automata: dict[bool, Any] = {}  # made once in every process
 
 
 def logs(paths: Sequence[str]) -> list[Evidence | str]:
     """What each log says, or why it could not be read."""
-    global _automaton
     from shardguide.readers.logs.scan import matcher, scan
 
     words = diagnosis_store.words()
-    if _automaton is None:
-        _automaton = matcher(words)
-    return [_tried(lambda path: scan(path, _automaton, len(words)), path) for path in paths]
+    much = sum(_size(path) for path in paths) > MUCH
+    if much not in _automata:
+        _automata[much] = matcher(words, much)
+    return [_tried(lambda path: scan(path, _automata[much], len(words)), path) for path in paths]
+
+
+def _size(path: str) -> int:
+    """Bytes of a file; what is piped in or lies elsewhere may be any number."""
+    try:
+        return os.path.getsize(path)  # noqa: PTH202
+    except OSError:
+        return MUCH + 1
 
 
 def dumps(paths: Sequence[str]) -> list[Dump | str]:

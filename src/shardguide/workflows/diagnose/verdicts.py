@@ -36,11 +36,12 @@ _GATHERS = frozenset(
 
 def verdicts(job: Job, logs: Sequence[Evidence], found: Sequence[Candidate]) -> list[Candidate]:
     """The diagnoses that the comparison of ranks gives. ``found`` are those that lines gave: what they explain is left out."""
-    out = [*_fingerprints(job), *_stale_store(job), *_no_such_name(job, logs), *_new_group(job), *_exits(job, found)]
+    out = [*_fingerprints(job), *_stale_store(job), *_no_such_name(job, logs), *_new_group(job)]
+    out += [*_static_graph(job), *_exits(job, found)]
     explained = {
         (shown.file, shown.line) for one in [*found, *out] if one.diagnosis.kind == "cause" for shown in one.evidence
     }
-    out += _raised(job, explained)
+    out += _raised(job, logs, explained)
     if not any(one.diagnosis.kind == "cause" for one in [*found, *out]) or _only_waits(job, found):
         out += _waiting(job)
     return out
@@ -89,7 +90,7 @@ def _exits(job: Job, found: Sequence[Candidate]) -> list[Candidate]:
     return out
 
 
-def _raised(job: Job, explained: set[tuple[str, int]]) -> list[Candidate]:
+def _raised(job: Job, logs: Sequence[Evidence], explained: set[tuple[str, int]]) -> list[Candidate]:
     """An exception of the program on some ranks, while the others noticed, waited or were told to stop."""
     own = job.of(own=True)
     others = [rank for rank in job.states if rank not in own]
@@ -98,9 +99,14 @@ def _raised(job: Job, explained: set[tuple[str, int]]) -> list[Candidate]:
     mine = [one for rank in own if (one := job.states[rank].own) is not None]
     if any((one.file, line_) in explained for one in mine for line_ in range(one.line - 2, one.line + 14)):
         return []
+    timed_out = {event.rank for log in logs for event in log.events if "operation timeout: WorkNCCL(" in event.text}
     reacted = [
-        rank for rank in others if job.states[rank].noticed or job.states[rank].waited or job.states[rank].stopped
+        rank
+        for rank in others
+        if (one_ := job.states[rank]).noticed or one_.waited or one_.stopped or rank in timed_out
     ]
+    if not reacted and not any(job.states[rank].exitcode for rank in own):
+        return []  # nothing says that the job ended by it: programs print tracebacks that they have caught
     first = mine[0]
     place = place_of(first)
     shown = [line(one) for one in mine[:3]]
@@ -157,6 +163,16 @@ def _stale_store(job: Job) -> list[Candidate]:
                 ranks = [rank for rank in job.states if job.states[rank].waited or job.states[rank].own]
                 return [_candidate("stale_filestore", ranks, shown, weight=4, place=place_of(one))]
     return []
+
+
+def _static_graph(job: Job) -> list[Candidate]:
+    """DDP's message about a graph that changed begins as the one about unused parameters does; its second sentence decides."""
+    raised = [one for one in job.raised if "our training graph has changed in this iteration" in one.message]
+    if not raised:
+        return []
+    ranks = sorted({one.rank for one in raised if one.rank is not None})
+    shown = [line(one) for one in raised[:3]]
+    return [_candidate("ddp_static_graph_changed", ranks, shown, "certain", 2, place_of(raised[0]))]
 
 
 _ADDRESS = re.compile(r"\((?P<host>[^\s,()]+), (?P<port>\d+)\)")
@@ -246,6 +262,8 @@ def _in_collective(one: State) -> bool:
     """Whether it waited in a collective: set-up is diagnosed by its own words."""
     raised = _reaction(one)
     functions = {frame.function for frame in raised.frames} if raised else set()
+    if raised is None or not any("/torch/" in frame.file for frame in raised.frames):
+        return raised is not None and raised.kind == TIMED_OUT
     return not functions & {"init_process_group", "_create_c10d_store", "_rendezvous_helper", "new_group"}
 
 

@@ -15,7 +15,7 @@ from ..fields import TORCH
 from ..finish import closing
 from ..release import Resolved, resolve
 from ..sources import about, knowledge_version
-from .choose import ARCHITECTURES, FORMS, chosen, find
+from .choose import ARCHITECTURES, FORMS, chosen, find, newest_script
 
 APPROVE = "Is this the code to use? It is a draft until you confirm it."
 FULL_SCRIPT = "full-script"  # the topic-less request for a whole training script
@@ -60,7 +60,10 @@ def explain(request: ExplainRequest) -> Guidance:
     _known_form(request.form)
     resolved = resolve(request.torch, request.site_packages, request.remembered.get(TORCH.name))
     topic = find(request.topic) if request.topic else None
-    wanted = chosen(topic, request.architecture, request.form, request.full_script)
+    form = request.form
+    if request.full_script and not form and resolved.release.version:
+        form = newest_script(resolved.release.version)
+    wanted = chosen(topic, request.architecture, form, request.full_script)
     if topic is None and not wanted:
         raise UnusableInput("explain needs a topic; shardguide explain lists them.")
     return _record(request, resolved, topic, wanted)
@@ -90,6 +93,7 @@ def _record(request: ExplainRequest, resolved: Resolved, topic: Topic | None, wa
     next_, approval = closing(
         "explain", identity, APPROVE, waiting, bool(shown), checks, _next(topic, request, release, listed)
     )
+    narrowed = " ".join(f"--{name} {getattr(request, name)}" for name in ("architecture", "form") if name in answers)
     missing = [claim.text for claim in looked_up.values() if claim.status == "not confirmed"]
     return Guidance(
         workflow="explain",
@@ -108,7 +112,7 @@ def _record(request: ExplainRequest, resolved: Resolved, topic: Topic | None, wa
             *(f"not confirmed for this release: {text}" for text in missing),
         ),
         approval=approval,
-        extra={"topic": page, "patterns": listed, "notes": _notes(topic, listed, release)},
+        extra={"topic": page, "patterns": listed, "notes": _notes(topic, listed, release, narrowed)},
     )
 
 
@@ -137,6 +141,19 @@ def _page(topic: Topic | None, release: Release, docs: str) -> tuple[Any, dict[s
         ]
 
     sections = [{"title": section.title, "statements": statements(section.claims)} for section in topic.sections]
+    if release.version and not statements(topic.answer):  # then the answer is where it holds
+        elsewhere = claims(topic.answer, Release("", "unknown", ""))
+        sources.update((source.id, source) for claim in elsewhere.values() for source in claim.sources)
+        rows = [
+            {
+                "id": one.id,
+                "text": one.text,
+                "status": "release unknown",
+                "sources": [source.id for source in one.sources],
+            }
+            for one in elsewhere.values()
+        ]
+        sections.insert(0, {"title": f"Known of other releases, not of PyTorch {release.version}", "statements": rows})
     page = {
         "id": topic.id,
         "title": topic.title,
@@ -213,8 +230,10 @@ def _done(looked_up: dict[str, Claim], release: Release) -> str:
     return f"{again} of {len(looked_up)} statements found again in {release.path or 'the shipped index'}"
 
 
-def _notes(topic: Topic | None, listed: list[dict[str, Any]], release: Release) -> list[str]:
+def _notes(topic: Topic | None, listed: list[dict[str, Any]], release: Release, narrowed: str) -> list[str]:
     notes = []
+    if topic and narrowed and not listed and pattern_store.of_topic(topic.id):
+        notes.append(f"There is code for this subject, but none for {narrowed}: leave it out to see it.")
     lacking = [one for one in listed if not one["offered"]] if release.version else []
     for one in lacking:
         has = f"it needs what PyTorch {one['releases']} has" if one["releases"] else "no release has all of it"

@@ -37,10 +37,17 @@ def find(words: str) -> Topic:
     raise UnusableInput(f"there is no topic {words[:60]!r}; {hint}. A question in words goes to shardguide ask.")
 
 
+def newest_script(release: str) -> str:
+    """The form of the whole script for a release: FSDP2's where the release has what it uses, else FSDP1's."""
+    return "fsdp2" if pattern_store.offered(pattern_store.get(SCRIPTS["fsdp2"]), release) else "fsdp1"
+
+
 def chosen(topic: Topic | None, architecture: str, form: str, full_script: bool) -> list[str]:
     """The ids of the patterns to show, the general ones first; a whole script only when it was asked for."""
     if full_script:
-        return [SCRIPTS.get(form or "fsdp2", SCRIPTS["fsdp2"])]
+        if form and form not in SCRIPTS:
+            raise UnusableInput(f"--full-script goes with --form {', '.join(SCRIPTS)}, not with {form}.")
+        return [SCRIPTS[form or "fsdp2"]]
     if topic is not None:
         names = pattern_store.of_topic(topic.id)
     elif architecture:
