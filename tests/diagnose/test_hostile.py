@@ -6,6 +6,7 @@ that a crash, an execution or a memory bomb shows as the end of that process.
 
 from __future__ import annotations
 
+import copyreg
 import gzip
 import io
 import json
@@ -195,9 +196,6 @@ def hostile_pickles() -> dict[str, bytes]:
     def with_all(**changed: object) -> bytes:
         return pickle.dumps({**base, **changed})
 
-    deep: object = []
-    for _ in range(500):
-        deep = [deep]
     return {
         "os.system": pickle.dumps({**base, "x": Calls(os.system, "touch executed")}, protocol=2),
         "eval": pickle.dumps({**base, "x": Calls(eval, "open('executed', 'w')")}, protocol=2),
@@ -206,7 +204,7 @@ def hostile_pickles() -> dict[str, bytes]:
         "inst": head + b"(S'touch executed'\nios\nsystem\nu.",
         "obj": head + b"(cos\nsystem\nS'touch executed'\nou.",
         "stack_global": b"\x80\x04}(\x8c\x07version\x8c\x042.10\x8c\x07entries\x8c\x02os\x8c\x06system\x93\x8c\x01a\x85Ru.",
-        "copyreg": pickle.dumps({**base, "x": Calls(__import__("copyreg").__newobj__, object)}, protocol=2),
+        "copyreg": pickle.dumps({**base, "x": Calls(copyreg._reconstructor, object, object, None)}, protocol=2),
         "ext": head + b"\x82\x01u.",
         "persid": head + b"Px\nu.",
         "build": head + b"}X\x01\x00\x00\x00a}bu.",
@@ -233,7 +231,7 @@ def hostile_pickles() -> dict[str, bytes]:
         "laughs in status": with_all(pg_status={"0": {"last_enqueued_collective": laughs(30)}}),
         "many laughs": pickle.dumps({**base, "entries": [{**entry, "input_sizes": laughs(5, 10)}] * 20_000}),
         "cycle": _cycle(base, entry),
-        "deep": with_entry(input_sizes=deep),
+        "deep": pickle.dumps(base, 2)[:-2] + b"X\x07\x00\x00\x00entries]}(X\x0c\x00\x00\x00input_sizes" + b"]" * 5000 + b"a" * 4999 + b"uau.",
         "deeper": head + b"]" * 3_000_000 + b"a" * 2_999_999 + b"u.",
         "deep tuples": head + b")" + b"\x85" * 2_000_000 + b"u.",
         "dups": head + b"]" + b"2" * 5_000_000 + b"u.",

@@ -119,6 +119,58 @@ def test_with_restarts_the_first_attempt_counts(tmp_path: Path) -> None:
     assert (found["id"], found["ranks"]) == ("killed_from_outside", [3])
 
 
+def test_of_two_exceptions_the_earlier_by_its_time_stamp_is_the_first(tmp_path: Path) -> None:
+    def log(rank: int, at: str, error: str) -> str:
+        lines = (
+            "Traceback (most recent call last):",
+            f'  File "/home/user/train/part{rank}.py", line 7, in step',
+            "    run()",
+            error,
+        )
+        return "".join(f"2026-01-05T10:00:{at}Z [rank{rank}]: {line}\n" for line in lines)
+
+    lost = log(2, "09.100000000", "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.2]:28319 (gloo)")
+    lost = lost.replace("/home/user/train/part2.py", "/opt/venv/lib/python3.11/site-packages/torch/distributed/x.py")
+    one, two = (
+        log(0, "05.200000000", "ValueError: cannot write the summary"),
+        log(1, "04.900000000", "LookupError: no such shard"),
+    )
+    for number, logs in enumerate(
+        ({"a.log": one + two + lost}, {"rank0.log": one, "rank1.log": two, "rank2.log": lost})
+    ):
+        found = first(tmp_path / str(number), logs)
+        assert (found["id"], found["place"]) == ("script_raised", "/home/user/train/part1.py:7 in step")
+
+
+def table(root: tuple[int, int, int], *others: tuple[int, int, int]) -> str:
+    """torchrun's table of one node: (rank, local rank, exit code)."""
+
+    def row(rank: int, local: int, code: int) -> str:
+        return (
+            f"  time      : 2026-01-05_10:00:02\n  host      : node{rank // 4}\n  rank      : {rank} (local_rank: {local})\n"
+            f"  exitcode  : {code} (pid: {4000 + rank})\n  error_file: <N/A>\n  traceback : none\n"
+        )
+
+    rows = "".join(f"[{number}]:\n{row(*one)}" for number, one in enumerate(others, 1))
+    return f"====\ntrain.py FAILED\n----\nFailures:\n{rows}----\nRoot Cause (first observed failure):\n[0]:\n{row(*root)}====\n"
+
+
+def test_of_two_nodes_the_one_whose_rank_was_killed_failed_first(tmp_path: Path) -> None:
+    # Each agent names a root cause of its own; that of node 0 lost its connection to the rank that was killed on node 1.
+    lost = (
+        "[rank2]: Traceback (most recent call last):\n"
+        '[rank2]:   File "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 3252, in all_reduce\n'
+        "[rank2]: RuntimeError: [pair.cc:537] Read error [10.0.0.2]:36251: Connection reset by peer. gloo\n"
+    )
+    logs = {
+        "node0.log": lost + table((2, 2, 1), (0, 0, -15), (1, 1, -15), (3, 3, -15)),
+        "node1.log": "E1129 15:38:34.084000 19204 api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 4005) of binary: python3\n"
+        + table((5, 1, -9), (4, 0, -15), (6, 2, -15), (7, 3, -15)),
+    }
+    found = first(tmp_path, logs)
+    assert (found["id"], found["ranks"]) == ("killed_from_outside", [5])
+
+
 def test_a_file_without_a_word_is_evidence(tmp_path: Path) -> None:
     closed = (
         "[rank0]: Traceback (most recent call last):\n"

@@ -259,7 +259,7 @@ def process(): print(os.waitstatus_to_exitcode(os.system("exit 0")) if os.name =
 @pytest.mark.parametrize(
     ("granted", "expected"),
     [("", "True True True True"), ("executor", "False True True True"), ("http", "True False True True"),
-     ("remote", "True True True False")],
+     ("remote", "True True True False"), ("results", "True True True True")],
 )  # fmt: skip
 def test_permits(granted: str, expected: str, tmp_path: Path) -> None:
     """A permit opens its own door and no other: process, loopback server, server for all, connection."""
@@ -279,7 +279,7 @@ def test_permits(granted: str, expected: str, tmp_path: Path) -> None:
 
 def test_unknown_permit(tmp_path: Path) -> None:
     out = run("try: permit('everything')\nexcept ValueError as error: print(error)", tmp_path)
-    assert "executor, http, remote" in out
+    assert "executor, http, remote, results" in out
 
 
 def test_nothing_switches_it_off(tmp_path: Path) -> None:

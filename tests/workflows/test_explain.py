@@ -107,7 +107,7 @@ def test_a_whole_script_comes_only_when_it_is_asked_for():
 
 def test_a_release_without_fsdp2_gets_the_script_of_fsdp1():
     """fully_shard is public from 2.6 on, as the export of torch/distributed/fsdp/__init__.py shows."""
-    for release, form in (("2.2", "fsdp1"), ("2.5", "fsdp1"), ("2.6", "fsdp2")):
+    for release, form in (("2.3", "fsdp1"), ("2.5", "fsdp1"), ("2.6", "fsdp2")):
         assert [one["id"] for one in record(full_script=True, release=release)["snippets"]] == [f"{form}-full-script"]
     with pytest.raises(UnusableInput, match="not with c10d"):
         record(full_script=True, form="c10d")

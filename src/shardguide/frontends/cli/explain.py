@@ -75,6 +75,8 @@ def call(arguments: Namespace) -> int:
         text = not wants_json(arguments) and arguments.format != "md"
         if arguments.full_script and not arguments.show and text and not sys.stdout.isatty():
             arguments.show = next((one["id"] for one in record["snippets"]), None)  # into a file: the script alone
+            if not arguments.show and record["notes"]:
+                raise UnusableInput(record["notes"][0])
         return stated.show(record, arguments)
 
 

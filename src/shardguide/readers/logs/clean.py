@@ -16,7 +16,8 @@ _RANKED = (
     re.compile(r"(?P<rank>\d{1,5}):\s"),
 )
 _BESIDE = (
-    re.compile(r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?\s+"),  # time stamps
+    # Time stamps of loggers, kubectl --timestamps and container runtimes.
+    re.compile(r"\[?(?P<time>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)\]?:?\s+"),
     re.compile(r"\(\w+ pid=\d+(?:, ip=[\d.]+)?\)\s"),  # Ray
     re.compile(r"(?!File\b)[\w.-]{1,80} \|\s"),  # docker compose
     re.compile(r"\[[\w.-]{1,80}/[\w./-]{1,120}\]\s"),  # kubectl logs --prefix
@@ -31,6 +32,7 @@ class Line(NamedTuple):
     text: str
     rank: int | None  # global rank, where the line itself says it
     local: int | None  # local rank, where it says only that
+    time: str = ""  # the time stamp in front of it, as it stands there
 
 
 def text_of(raw: bytes) -> str:
@@ -54,6 +56,7 @@ def line_of(raw: bytes) -> Line:
     text = text_of(raw)
     rank: int | None = None
     local: int | None = None
+    time = ""
     for _ in range(6):
         start = text.lstrip(" ") if not text.startswith("    ") else text
         for pattern in (*_RANKED, *_BESIDE):
@@ -65,8 +68,9 @@ def line_of(raw: bytes) -> Line:
                 rank = int(groups["rank"])
             if groups.get("local") is not None and local is None:
                 local = int(groups["local"])
+            time = time or groups.get("time") or ""
             text = start[found.end() :]
             break
         else:
             break
-    return Line(text, rank, local)
+    return Line(text, rank, local, time)

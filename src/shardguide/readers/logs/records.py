@@ -35,6 +35,7 @@ class Raised(NamedTuple):
     kind: str  # "ValueError", "torch.OutOfMemoryError"
     message: str  # its first lines
     frames: tuple[Frame, ...]  # outermost first; the innermost are kept when there are many
+    time: str = ""  # the time stamp in front of its head, as it stands there
 
 
 class Failed(NamedTuple):

@@ -98,11 +98,14 @@ class _Reader:
         self.open: dict[tuple[int | None, int | None], _Traceback] = {}
         self.table: _Table | None = None
         self.last = b""
+        self.handed = -1  # start of the line, in this chunk, that an open traceback has taken before its words were looked at
 
     def feed(self, chunk: bytes, automaton: Any) -> None:
         """One chunk of whole lines."""
         at = number = 0  # offset and lines before it, within the chunk
         done = -1  # start of the last line that was looked at
+        begin = end = 0  # of the line in which the last word stands
+        self.handed = -1
         line = Line("", None, None)
         seen: set[int] = set()
         many: dict[int, deque[int]] = {}  # where signs that are everywhere stand last: looked at when the chunk is done
@@ -114,9 +117,10 @@ class _Reader:
                 continue
             if self.open or self.table:
                 at, number = self._read_on(chunk, at, number, start)
-            begin = chunk.rfind(b"\n", 0, start) + 1
-            end = chunk.find(b"\n", start)
-            end = len(chunk) if end < 0 else end
+            if not begin <= start < end:  # a line can be long, and full of words
+                begin = chunk.rfind(b"\n", 0, start) + 1
+                end = chunk.find(b"\n", start)
+                end = len(chunk) if end < 0 else end
             if begin >= at:
                 number += chunk.count(b"\n", at, begin)
                 at = begin
@@ -164,9 +168,11 @@ class _Reader:
     def _late(self, chunk: bytes, many: dict[int, deque[int]]) -> None:
         """The last places of signs that stand almost everywhere; all others of them were only counted."""
         at = number = 0
+        begin = end = 0
         for start, sign in sorted((start, sign) for sign, starts in many.items() for start in starts):
-            begin = chunk.rfind(b"\n", 0, start) + 1
-            end = chunk.find(b"\n", start)
+            if not begin <= start < end:
+                begin = chunk.rfind(b"\n", 0, start) + 1
+                end = chunk.find(b"\n", start)
             number += chunk.count(b"\n", at, begin)
             at = begin
             raw = chunk[begin : min(len(chunk) if end < 0 else end, begin + WIDEST)]
@@ -181,7 +187,7 @@ class _Reader:
             self.raised.append(before.raised(self.file, known, line.local))
         if len(self.raised) < MOST_RAISED and (before is not None or len(self.open) < 1024):
             self.open[key] = make(number)
-            self.open[key].rank = line.rank
+            self.open[key].rank, self.open[key].time = line.rank, line.time
 
     def _read_on(self, chunk: bytes, at: int, number: int, until: int) -> tuple[int, int]:
         """Line by line while a traceback or a table is open, at most to the line in which ``until`` lies."""
@@ -189,6 +195,9 @@ class _Reader:
             end = chunk.find(b"\n", at)
             end = len(chunk) if end < 0 else end
             if end >= until and until < len(chunk):
+                if at == self.handed:
+                    return at, number
+                self.handed = at
                 # The line in which the next words stand: it belongs to the traceback as well.
                 self._line(line_of(chunk[at : min(end, at + WIDEST)]), self.lines + number + 1)
                 return at, number
@@ -242,6 +251,7 @@ class _Traceback:
     def __init__(self, at: int) -> None:
         self.at = at
         self.rank: int | None = None  # by the line of its head
+        self.time = ""
         self.frames: list[Frame] = []
         self.kind = ""
         self.number = 0
@@ -281,7 +291,7 @@ class _Traceback:
     def raised(self, file: str, rank: int | None, local: int | None) -> Raised:
         """The record."""
         message = "\n".join(self.message)[:2000]
-        return Raised(file, self.number, rank, local, self.kind, message, tuple(self.frames))
+        return Raised(file, self.number, rank, local, self.kind, message, tuple(self.frames), self.time)
 
 
 class _Stack(_Traceback):

@@ -14,6 +14,7 @@ from shardguide.readers.remote import scheme
 from ..finish import closing
 from ..release import Resolved, resolve
 from ..sources import cite
+from . import numbers as numbers_of
 from . import order, placement, privacy, verdicts, versions, watchdog
 from .files import Input, collect
 from .match import Candidate, Shown, candidates
@@ -64,7 +65,7 @@ def diagnose(request: DiagnoseRequest, executor: Executor | None = None) -> Guid
         if logs
         else []
     )
-    by_words = [*by_words, *placement.from_logs(logs)]
+    by_words = [*numbers_of.decided(by_words, logs), *placement.from_logs(logs)]
     # Disagreements of several groups in Flight Recorder dumps stay apart: the later ones follow from the first.
     spoken_for = with_question([*once([*by_words, *measured]), *by_ranks, *recorded], request.question)
     found = order.ranked(spoken_for, start)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
 from itertools import islice
 
 from shardguide.guidance.errors import UnusableInput
@@ -48,8 +49,7 @@ def collect(paths: Iterable[str]) -> tuple[list[Input], list[str]]:
         elif os.path.exists(path):  # noqa: PTH110
             _take(path, found, left, named=True)
         else:
-            # One by one: links that lead in circles can make more of a pattern than there is memory for.
-            matches = sorted(islice(glob.iglob(path, recursive=True), MOST_FILES)) if glob.has_magic(path) else []  # noqa: PTH207
+            matches = sorted(islice(_matching(path), MOST_FILES)) if glob.has_magic(path) else []
             if not matches:
                 raise UnusableInput(f"{shown(path)} does not exist.")
             for match in matches:
@@ -63,6 +63,22 @@ def collect(paths: Iterable[str]) -> tuple[list[Input], list[str]]:
         why = f": {left[0]}" if left else ""
         raise UnusableInput(f"there is no log or dump among what was named{why}.")
     return found, left
+
+
+def _matching(pattern: str) -> Iterator[str]:
+    """The paths that match. ``**`` stands for any folders below, but follows no links, which may lead in circles."""
+    head, deep, tail = pattern.partition("**" + os.sep)
+    if not deep:
+        yield from glob.iglob(pattern)  # noqa: PTH207
+        return
+    wanted = tail.split(os.sep)
+    for root in glob.iglob(head) if head else [""]:  # noqa: PTH207
+        for folder, _, names in os.walk(root or os.curdir):
+            for name in names:
+                path = os.path.join(folder, name)  # noqa: PTH118
+                parts = path.split(os.sep)[-len(wanted) :]
+                if len(parts) == len(wanted) and all(map(fnmatch, parts, wanted)):
+                    yield path if root else os.path.normpath(path)
 
 
 def _walk(folder: str, found: list[Input], left: list[str]) -> None:

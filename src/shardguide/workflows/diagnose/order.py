@@ -9,7 +9,7 @@ from shardguide.guidance.hints import NamedTuple
 from shardguide.readers.logs.records import Evidence, Failed, Raised
 
 from .match import LEVELS, Candidate
-from .ranks import TERM, Job, job, kind_of, place_of
+from .ranks import TERM, Job, earliest, job, kind_of, place_of
 
 FAR = 400  # lines between words and the traceback that they belong to
 # DCP raises on every rank what some ranks met, and says which.
@@ -39,23 +39,12 @@ def first(logs: Sequence[Evidence], empty: Sequence[int] = ()) -> First:
     known = job(logs, empty)
     codes = {row.rank: row.exitcode for row in known.table}
     killed = [rank for rank, code in codes.items() if code < 0 and code != TERM]
-    own = _earliest(known)
+    own = earliest(known)
     ended = [rank for rank, code in codes.items() if code > 0 and not _raised_anything(known, rank)]
     seen = [row.rank for row in known.table if row.root]
     before, ends = _first_attempt(logs, known)
     root = before or killed or own or ended or seen
     return First(tuple(sorted(root)), known.table, known.raised, known, ends)
-
-
-def _earliest(known: Job) -> list[int]:
-    """The ranks with exceptions of their own; where these differ and the table has times, those that ended first."""
-    own = known.of(own=True)
-    messages = {(one.kind, one.message) for rank in own if (one := known.states[rank].own) is not None}
-    times = {row.rank: row.time for row in known.table if row.time}
-    if len(messages) < 2 or any(rank not in times for rank in own):
-        return own
-    first_ = min(times[rank] for rank in own)
-    return [rank for rank in own if times[rank] == first_]
 
 
 # What torchrun's agent says at the end of every attempt about the first that failed.

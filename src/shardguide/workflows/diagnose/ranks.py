@@ -108,6 +108,21 @@ def job(logs: Sequence[Evidence], empty: Sequence[int] = ()) -> Job:
     return Job(states, tuple(table), tuple(raised), ended)
 
 
+def earliest(known: Job) -> list[int]:
+    """The ranks with exceptions of their own; where these differ, those that failed first by their time stamps or torchrun's table."""
+    own = known.of(own=True)
+    raised = {rank: one for rank in own if (one := known.states[rank].own) is not None}
+    if len({(one.kind, one.message) for one in raised.values()}) < 2:
+        return own
+    in_table = {row.rank: row.time for row in known.table if row.time}
+    for times in ({rank: one.time for rank, one in raised.items()}, in_table):
+        given = [times.get(rank, "") for rank in own]
+        # As text: they compare only where they are written in one way.
+        if all(given) and len({(len(one), one[-1:].isdigit()) for one in given}) == 1:
+            return [rank for rank in own if times[rank] == min(given)]
+    return own
+
+
 def _last_table(rows: Iterable[Failed]) -> list[Failed]:
     """With restarts, torchrun prints its table once, at the end; several files may hold it."""
     last: dict[int, Failed] = {}

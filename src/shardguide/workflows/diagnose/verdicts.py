@@ -11,7 +11,7 @@ from shardguide.readers.logs.records import Evidence, Raised
 from shardguide.readers.logs.scan import TIMED_OUT
 
 from .match import Candidate, Shown
-from .ranks import TERM, Job, State, names, own_frame, place_of
+from .ranks import TERM, Job, State, earliest, names, own_frame, place_of
 
 # Signals by which a process dies of its own fault, and the diagnosis of each.
 _SIGNALS = {-6: "crashed_sigabrt", -11: "rank_segfault", -7: "rank_bus_error", -4: "rank_illegal_instruction"}
@@ -92,7 +92,7 @@ def _exits(job: Job, found: Sequence[Candidate]) -> list[Candidate]:
 
 def _raised(job: Job, logs: Sequence[Evidence], explained: set[tuple[str, int]]) -> list[Candidate]:
     """An exception of the program on some ranks, while the others noticed, waited or were told to stop."""
-    own = job.of(own=True)
+    own = earliest(job)
     others = [rank for rank in job.states if rank not in own]
     if not own or not others:
         return []

@@ -32,6 +32,7 @@ _HEARD = re.compile(r"Received a dump signal due to a collective timeout from\s+
 _PREPARES = re.compile(
     r"examples/s|Running tokenizer|Tokenizing|Grouping texts|Generating \w+ split|Filter(?:ing)?\b.*\d+%|Downloading|Extracting"
 )
+_STAMP = re.compile(r"[EWF](?P<day>\d{3,4}) (?P<time>\d\d:\d\d:\d\d\.\d+)")
 SETUP = 3  # sequence numbers up to here belong to the set-up
 
 
@@ -85,7 +86,7 @@ def from_logs(logs: Sequence[Evidence], job: Job) -> list[Candidate]:
 def _judge(
     waits: dict[int, Wait], told: dict[int, Told], heard: set[int], prepares: list[Event], job: Job
 ) -> list[Candidate]:
-    first = min(waits.values(), key=lambda one: (one.event.file, one.event.line))
+    first = min(waits.values(), key=lambda one: (_time(one.event), one.event.file, one.event.line))
     shown = [Shown(one.event.file, one.event.line, one.event.text) for one in list(waits.values())[:3]]
     slow = _slow_start(first, prepares, shown)
     if slow:
@@ -155,6 +156,12 @@ def _candidate(name: str, ranks: Sequence[int], shown: Sequence[Shown], confiden
 def _rank(event: Event) -> int | None:
     found = _RANK.search(event.text)
     return int(found["rank"]) if found else event.rank
+
+
+def _time(event: Event) -> tuple[int, str]:
+    """When a line was written, by its own stamp: day and time as glog writes them; lines without one come last."""
+    found = _STAMP.search(event.text)
+    return (int(found["day"]), found["time"]) if found else (1 << 16, "")
 
 
 def _wait(event: Event) -> Wait | None:

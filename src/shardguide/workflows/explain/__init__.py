@@ -18,6 +18,8 @@ from ..sources import about, knowledge_version
 from .choose import ARCHITECTURES, FORMS, chosen, find, newest_script
 
 APPROVE = "Is this the code to use? It is a draft until you confirm it."
+TABLE = "backend-capabilities"  # the topic that shows the table of backends
+_MARKS = {"y": "yes", "n": "no", "?": "?", "~": "not read", "-": ""}
 FULL_SCRIPT = "full-script"  # the topic-less request for a whole training script
 
 
@@ -164,7 +166,23 @@ def _page(topic: Topic | None, release: Release, docs: str) -> tuple[Any, dict[s
         "see": [{"id": other, "title": topic_store.titles()[other][1]} for other in topic.see],
         "api": [name for name in topic.api if not release.version or api.exists(name, release.version)],
     }
+    if topic.id == TABLE and release.version:
+        page["table"] = _table(release.version)
     return page, sources, looked_up
+
+
+def _table(release: str) -> dict[str, Any]:
+    """The documentation's table of backends for a release: a row an operation, in the columns that the page has."""
+    from shardguide.knowledge import backends, releases
+
+    name = releases.normalise(release)
+    whole = backends.table(name)
+    rows = [
+        {"operation": one, "marks": [_MARKS[backends.cell(one, *column, name).mark] for column in whole.columns]}
+        for one in backends.OPERATIONS
+    ]
+    columns = [f"{backend} {kind.upper()}" for backend, kind in whole.columns]
+    return {"releases": whole.releases, "title": whole.title, "url": whole.url, "columns": columns, "rows": rows}
 
 
 def _code(wanted: list[str], release: Release) -> tuple[list[Snippet], list[dict[str, Any]]]:
