@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES = src tests scripts benchmarks
 
-.PHONY: demo check test test-all lint generate bench clean
+.PHONY: demo check test test-all lint generate bench bench-diagnose clean
 
 ## demo: a plan for Llama-3.1-8B on 2 nodes of 8 x 80 GB; needs Python only
 demo: $(VENV)-demo/ready
@@ -61,6 +61,11 @@ generate: $(VENV)/check
 ## bench: whole-process CPU time and memory beside bare Python
 bench: $(VENV)/check
 	$(BIN)/python benchmarks/run.py
+
+## bench-diagnose: a log of 2 GB beside grep, and the Flight Recorder dumps of 1,024 and 10,240 ranks
+bench-diagnose: $(VENV)/check
+	$(BIN)/python benchmarks/diagnose_logs.py
+	$(BIN)/python benchmarks/flight_recorder.py
 
 clean:
 	rm -rf $(VENV) $(VENV)-demo .mypy_cache .ruff_cache .pytest_cache dist

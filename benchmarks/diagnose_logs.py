@@ -79,11 +79,13 @@ def pool() -> list[bytes]:
                 ]
                 lines.append("\r".join(bars))
             elif kind < 0.15:
-                lines.append(f"\x1b[32m[default{local}]:INFO\x1b[0m \x1b[1mcheckpoint written\x1b[0m in {draw.random():.2f} s")
+                lines.append(
+                    f"\x1b[32m[default{local}]:INFO\x1b[0m \x1b[1mcheckpoint written\x1b[0m in {draw.random():.2f} s"
+                )
             elif kind < 0.153:
                 lines.append(
-                    f"[rank{rank}]: /opt/venv/lib/python3.12/site-packages/torch/utils/data/dataloader.py:627: UserWarning: This DataLoader "
-                    "will create 16 worker processes in total."
+                    f"[rank{rank}]: /opt/venv/lib/python3.12/site-packages/torch/utils/data/dataloader.py:627: UserWarning: This "
+                    "DataLoader will create 16 worker processes in total."
                 )
             out.append(("\n".join(lines) + "\n").encode())
             size += len(out[-1])
@@ -156,14 +158,21 @@ def main() -> int:
             megabytes = log.stat().st_size / 1e6
             call = command(python, log, Path(folder) / "notebook.db")
             cpu, memory = once(call, False, dict(os.environ))
-            right = size >= 1000 or culprits(call) == [CULPRIT]  # the end is the same, so the short log answers for both
+            right = size >= 1000 or culprits(call) == [
+                CULPRIT
+            ]  # the end is the same, so the short log answers for both
             fast = size < 1000 or megabytes / cpu >= LEAST
             peaks.append(memory)
             good = good and right and fast and memory <= MOST * 10**6
             remark = ("" if right else "  WRONG RANK") + ("" if fast else "  SLOW")
-            print(f"{'shardguide diagnose':<34}{megabytes:>8.0f}{cpu:>9.2f}{megabytes / cpu:>9.0f}{memory / 1e6:>10.1f}{remark}")
+            print(
+                f"{'shardguide diagnose':<34}{megabytes:>8.0f}{cpu:>9.2f}{megabytes / cpu:>9.0f}{memory / 1e6:>10.1f}{remark}"
+            )
         for name, call in (
-            ("grep -c -F -f words", ["/usr/bin/env", "LC_ALL=C", "grep", "-a", "-c", "-F", "-f", str(patterns), str(log)]),
+            (
+                "grep -c -F -f words",
+                ["/usr/bin/env", "LC_ALL=C", "grep", "-a", "-c", "-F", "-f", str(patterns), str(log)],
+            ),
             ("wc -l", ["/usr/bin/env", "LC_ALL=C", "wc", "-l", str(log)]),
         ):
             cpu, memory = once(call, False, dict(os.environ))

@@ -20,7 +20,11 @@ def dump(rank: int, ranks: int, culprit: int, entries: int = 40) -> bytes:
         }
         for at in range(count)
     ]  # fmt: skip
-    status = {"last_enqueued_collective": count, "last_started_collective": count, "last_completed_collective": entries - 1}
+    status = {
+        "last_enqueued_collective": count,
+        "last_started_collective": count,
+        "last_completed_collective": entries - 1,
+    }
     return pickle.dumps(
         {
             "version": "2.10",

@@ -117,7 +117,10 @@ def test_command_line_ray(job: Path) -> None:
     assert json.loads(done.stdout)["diagnoses"][0]["ranks"] == [CULPRIT]
 
 
-@pytest.mark.parametrize("spec", ["", "processes", "process:0", "process:x", "process:99999", "thread:-1", "serial:2", "auto:3", "dask:nowhere://x"])
+@pytest.mark.parametrize(
+    "spec",
+    ["", "processes", "process:0", "process:x", "process:99999", "thread:-1", "serial:2", "auto:3", "dask:nowhere://x"],
+)
 def test_bad_specifications(spec: str, job: Path) -> None:
     if spec.startswith("dask") and importlib.util.find_spec("distributed") is None:
         pytest.skip("Dask is not installed: pip install 'shardguide[dask]'")
@@ -194,7 +197,7 @@ def _die(paths: Any) -> Any:
 GUARDED = """
 import os, pickle, sys, subprocess
 from shardguide import guard
-from shardguide.frontends.cli import engines
+from shardguide.frontends.cli import engines, workers
 from shardguide.workflows.diagnose import reading
 folder = sys.argv[1]
 pool = engines.start("process:2", [folder])
@@ -216,13 +219,13 @@ print("socket", stopped(socket.socket))
 class Evil:
     def __init__(self, what): self.what = what
     def __reduce__(self): return self.what
-for what in ((os.system, ("true",)), (eval, ("1",)), (getattr, (1, "real")), (engines._processes, (1,)), (engines.start, ("serial", []))):
+for what in ((os.system, ("true",)), (eval, ("1",)), (getattr, (1, "real")), (workers.processes, (1,)), (engines.start, ("serial", []))):
     print("pickle", what[0].__name__, stopped(pickle.loads, pickle.dumps(Evil(what))))
 """
 # The same in a worker: the functions below are ours to send only because the test adds itself to the table before forking.
 WORKER = """
 from shardguide.guard import hook
-hook._RECORDS = {**hook._RECORDS, "__main__": {"inside"}, "concurrent.futures.process": hook._RECORDS["concurrent.futures.process"]}
+hook.RECORDS = {**hook.RECORDS, "__main__": {"inside"}}
 import os, subprocess, socket, sys
 from shardguide import guard
 from shardguide.frontends.cli import engines
@@ -241,7 +244,9 @@ print(pool.submit(inside).result())
 
 
 def program(text: str, job: Path) -> str:
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(text), str(job)], cwd=job, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text), str(job)], cwd=job, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -256,6 +261,39 @@ def test_guard_is_on_in_the_workers(job: Path) -> None:
     assert program(WORKER, job).strip() == str([True] * 7)
 
 
+def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
+    """Status 130, no traceback of any process, and nothing that goes on."""
+    import signal
+    import time
+
+    for name in ("a.log", "b.log"):
+        with (tmp_path / name).open("wb") as file:
+            for _ in range(40):
+                file.write(b"step 1 ERROR loss 2\n" * 500_000)
+    command = [
+        sys.executable,
+        "-m",
+        "shardguide",
+        "diagnose",
+        ".",
+        "--executor",
+        "process:2",
+        "--notebook",
+        str(tmp_path.parent / "n.db"),
+    ]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    time.sleep(1.5)
+    assert process.poll() is None, "the logs are too short for this machine"
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=30) == (b"", b"")
+    assert process.returncode == 130
+    with pytest.raises(ProcessLookupError):
+        time.sleep(1)
+        os.killpg(process.pid, 0)
+
+
 def test_nothing_is_left_running(job: Path) -> None:
     """Workers end with the command, also when it is killed."""
     import signal
@@ -263,7 +301,7 @@ def test_nothing_is_left_running(job: Path) -> None:
 
     def children(of: int) -> list[int]:
         out = []
-        for name in os.listdir("/proc"):
+        for name in os.listdir("/proc"):  # noqa: PTH208
             if name.isdigit():
                 try:
                     fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()

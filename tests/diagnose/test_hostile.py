@@ -50,6 +50,13 @@ def hook(event, args):
         os._exit(67)
 sys.addaudithook(hook)
 resource.setrlimit(resource.RLIMIT_AS, (%d, resource.RLIM_INFINITY))
+def peak():
+    # Not ru_maxrss, which starts with the peak of the process that started this one.
+    try:
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for path in sys.stdin.read().split("\\0"):
     start = time.monotonic()
     try:
@@ -68,7 +75,7 @@ for path in sys.stdin.read().split("\\0"):
     except BaseException as error:
         import traceback
         said = f"CRASH {type(error).__name__}: {ascii(str(error))[:200]} {ascii(traceback.format_exc()[-600:])}"
-    print(said, f"{time.monotonic() - start:.2f}", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, sep="\\t", flush=True)
+    print(said, f"{time.monotonic() - start:.2f}", peak(), sep="\\t", flush=True)
 """
 
 
@@ -82,12 +89,26 @@ class Said:
 
 def read(paths: list[Path], timeout: int = 600, memory: int = MEMORY) -> list[Said]:
     """Read all, one after the other."""
-    done = subprocess.run([sys.executable, "-c", READER % memory], input="\0".join(map(str, paths)), capture_output=True, text=True, timeout=timeout)
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:], done.stdout[-500:], str(paths[done.stdout.count("\n") : done.stdout.count("\n") + 1]))
+    done = subprocess.run(
+        [sys.executable, "-c", READER % memory],
+        input="\0".join(map(str, paths)),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, (
+        done.returncode,
+        done.stderr[-2000:],
+        done.stdout[-500:],
+        str(paths[done.stdout.count("\n") : done.stdout.count("\n") + 1]),
+    )
     out = [Said(line) for line in done.stdout.splitlines()]
     assert len(out) == len(paths)
     for path, one in zip(paths, out, strict=True):
-        assert one.outcome.startswith("unusable: ") or one.outcome in ("diagnosed", "no_failure", "unrecognised"), (path, one.outcome)
+        assert one.outcome.startswith("unusable: ") or one.outcome in ("diagnosed", "no_failure", "unrecognised"), (
+            path,
+            one.outcome,
+        )
     return out
 
 
@@ -97,10 +118,55 @@ def seeds() -> list[bytes]:
     out += [dump(0, 4, 1, 20), dump(1, 4, 1, 20)]
     plain = pickle.loads(dump(0, 4, 1, 10))  # noqa: S301 - made here
     out.append(json.dumps(plain).encode())
-    out.append(pickle.dumps({"segments": [{"device": 0, "total_size": 1 << 21, "allocated_size": 1 << 20, "segment_type": "large", "blocks": [{"size": 1 << 20, "state": "active_allocated", "frames": []}, {"size": 1 << 20, "state": "inactive", "frames": []}]}], "device_traces": [[{"action": "oom", "size": 1 << 30, "device_free": 5, "frames": []}]]}))
-    out.append(json.dumps({"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "pid": 0, "tid": 7, "ts": 1.0, "dur": 9.5, "args": {"device": 0}}, {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 0, "tid": 1, "ts": 0, "dur": 50}]}).encode())
+    out.append(
+        pickle.dumps(
+            {
+                "segments": [
+                    {
+                        "device": 0,
+                        "total_size": 1 << 21,
+                        "allocated_size": 1 << 20,
+                        "segment_type": "large",
+                        "blocks": [
+                            {"size": 1 << 20, "state": "active_allocated", "frames": []},
+                            {"size": 1 << 20, "state": "inactive", "frames": []},
+                        ],
+                    }
+                ],
+                "device_traces": [[{"action": "oom", "size": 1 << 30, "device_free": 5, "frames": []}]],
+            }
+        )
+    )
+    out.append(
+        json.dumps(
+            {
+                "schemaVersion": 1,
+                "traceEvents": [
+                    {
+                        "ph": "X",
+                        "cat": "kernel",
+                        "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+                        "pid": 0,
+                        "tid": 7,
+                        "ts": 1.0,
+                        "dur": 9.5,
+                        "args": {"device": 0},
+                    },
+                    {
+                        "ph": "X",
+                        "cat": "user_annotation",
+                        "name": "ProfilerStep#1",
+                        "pid": 0,
+                        "tid": 1,
+                        "ts": 0,
+                        "dur": 50,
+                    },
+                ],
+            }
+        ).encode()
+    )
     out.append(b"\n".join(LINES))
-    return out + [gzip.compress(out[0]), lzma.compress(out[0])]
+    return [*out, gzip.compress(out[0]), lzma.compress(out[0])]
 
 
 LINES = [
@@ -136,9 +202,13 @@ def mutated(count: int) -> Iterator[bytes]:
                 text = bytes(data).decode("latin-1")
                 data = bytearray(text.encode(draw.choice(("utf-16", "utf-16-le", "utf-32", "utf-8")), "replace"))
             elif kind == 6:
-                data[where : where + 4] = struct.pack("<I", draw.choice((0, 1, 0x7FFFFFFF, 0xFFFFFFFF, draw.randrange(1 << 32))))
+                data[where : where + 4] = struct.pack(
+                    "<I", draw.choice((0, 1, 0x7FFFFFFF, 0xFFFFFFFF, draw.randrange(1 << 32)))
+                )
             else:
-                data = bytearray(draw.choice((gzip.compress, lzma.compress))(bytes(data)) if len(data) < 300_000 else data)
+                data = bytearray(
+                    draw.choice((gzip.compress, lzma.compress))(bytes(data)) if len(data) < 300_000 else data
+                )
             del data[2_000_000:]
         yield bytes(data)
 
@@ -231,7 +301,7 @@ def hostile_pickles() -> dict[str, bytes]:
         "laughs in status": with_all(pg_status={"0": {"last_enqueued_collective": laughs(30)}}),
         "many laughs": pickle.dumps({**base, "entries": [{**entry, "input_sizes": laughs(5, 10)}] * 20_000}),
         "cycle": _cycle(base, entry),
-        "deep": pickle.dumps(base, 2)[:-2] + b"X\x07\x00\x00\x00entries]}(X\x0c\x00\x00\x00input_sizes" + b"]" * 5000 + b"a" * 4999 + b"uau.",
+        "deep": pickle.dumps(base, 2)[:-2] + b"X\x07\x00\x00\x00entries]}(X\x0b\x00\x00\x00input_sizes" + b"]" * 5000 + b"a" * 4999 + b"uau.",
         "deeper": head + b"]" * 3_000_000 + b"a" * 2_999_999 + b"u.",
         "deep tuples": head + b")" + b"\x85" * 2_000_000 + b"u.",
         "dups": head + b"]" + b"2" * 5_000_000 + b"u.",
@@ -251,7 +321,9 @@ def hostile_pickles() -> dict[str, bytes]:
 def _cycle(base: dict[str, object], entry: dict[str, object]) -> bytes:
     loop: list[object] = []
     loop.append(loop)
-    return pickle.dumps({**base, "entries": [{**entry, "input_sizes": loop, "frames": loop}], "pg_config": {"0": {"ranks": loop}}})
+    return pickle.dumps(
+        {**base, "entries": [{**entry, "input_sizes": loop, "frames": loop}], "pg_config": {"0": {"ranks": loop}}}
+    )
 
 
 def test_hostile_pickles(tmp_path: Path) -> None:
@@ -264,9 +336,12 @@ def test_hostile_pickles(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("executed*")) and not Path("executed").exists()
     for name, one in said.items():
         assert one.seconds < 20, (name, one.seconds)
-    assert max(one.peak for one in said.values()) < 1200 << 20
+    assert max(one.peak for one in said.values()) < 500 << 20
     for name in ("os.system", "eval", "version then system", "inst", "obj", "stack_global", "copyreg"):
-        assert "no plain dump" in said[name].outcome and "nothing of it was executed" in said[name].outcome, (name, said[name].outcome)
+        assert "no plain dump" in said[name].outcome and "nothing of it was executed" in said[name].outcome, (
+            name,
+            said[name].outcome,
+        )
     for name in ("memo bomb", "laughs in sizes", "laughs in type", "many laughs", "deeper"):
         assert said[name].outcome.startswith("unusable: "), (name, said[name].outcome)
 
@@ -289,7 +364,7 @@ def hostile_files() -> dict[str, bytes]:
         "gzip cut": gzip.compress(lines)[:1000],
         "gzip then garbage": gzip.compress(b"all well\n" * 100) + b"garbage" * 1000,
         "xz bomb": lzma.compress(lines) * 20,
-        "xz cut": lzma.compress(os.urandom(1 << 16))[:1000],
+        "xz cut": lzma.compress(random.Random(5).randbytes(1 << 16))[:1000],
         "xz wants memory": lzma.compress(lines[: 1 << 20], filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30}]),
         "zstd header only": b"\x28\xb5\x2f\xfd" + b"\xff" * 64,
         "one long line": b"x" * (100 << 20),
@@ -329,7 +404,11 @@ def hostile_files() -> dict[str, bytes]:
     except ImportError:
         return out
     packer = zstandard.ZstdCompressor(level=19)
-    return {**out, "zstd bomb": packer.compress(lines) * 20, "zstd cut": packer.compress(os.urandom(1 << 16))[:1000]}
+    return {
+        **out,
+        "zstd bomb": packer.compress(lines) * 20,
+        "zstd cut": packer.compress(random.Random(5).randbytes(1 << 16))[:1000],
+    }
 
 
 def test_hostile_files(tmp_path: Path) -> None:
@@ -341,10 +420,10 @@ def test_hostile_files(tmp_path: Path) -> None:
     said = dict(zip(cases, read(paths), strict=True))
     for name, one in said.items():
         assert one.seconds < 30, (name, one.seconds)
-    assert max(one.peak for one in said.values()) < 800 << 20
+    assert max(one.peak for one in said.values()) < 200 << 20
     for name in ("utf-16", "latin-1", "invalid utf-8", "NULs", "mostly NULs", "endless errors", "everything in a line"):
         assert said[name].outcome == "diagnosed", (name, said[name].outcome)
-    for name in ("zip bomb", "gzip cut", "xz cut", "deep json", "zstd header only"):
+    for name in ("zip bomb", "deep json", "zstd header only"):
         assert said[name].outcome.startswith("unusable: "), (name, said[name].outcome)
     for name in ("one long line", "one long line of carriage returns", "trace long"):
         assert said[name].outcome in ("no_failure", "unrecognised") or said[name].outcome.startswith("unusable: "), name
@@ -354,7 +433,18 @@ def test_hostile_files(tmp_path: Path) -> None:
 
 
 def command(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    call = [sys.executable, "-m", "shardguide", "diagnose", *options, "--torch", "2.13", "--no-input", "--notebook", str(folder.parent / "n.db")]
+    call = [
+        sys.executable,
+        "-m",
+        "shardguide",
+        "diagnose",
+        *options,
+        "--torch",
+        "2.13",
+        "--no-input",
+        "--notebook",
+        str(folder.parent / "n.db"),
+    ]
     return subprocess.run(call, cwd=folder, capture_output=True, timeout=120, encoding="utf-8")
 
 

@@ -89,7 +89,9 @@ def test_without_a_url_nothing_is_loaded(job: Path) -> None:
         f"diagnose(DiagnoseRequest(({str(job)!r},), torch='2.13'));"
         "print([one for one in ('fsspec', 'aiohttp', 'dask', 'distributed', 'ray', 'asyncio', 'socket') if one in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -132,7 +134,9 @@ def test_command_line_over_the_network(server: str, job: Path) -> None:
     assert "cannot be opened" in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("url", ["s3://", "nosuch://x", "file:///dev/zero", "file://no", "http://127.0.0.1:1/x.log", "memory://x"])
+@pytest.mark.parametrize(
+    "url", ["s3://", "nosuch://x", "file:///dev/zero", "file://no", "http://127.0.0.1:1/x.log", "memory://x"]
+)
 def test_command_line_unusable(url: str, job: Path) -> None:
     if url.startswith("s3") and importlib.util.find_spec("s3fs"):
         pytest.skip("s3fs is installed, and this must not reach for the network")

@@ -91,6 +91,7 @@ REQUESTS: dict[str, Callable[[], Any]] = {
     "ask name": lambda: ask(AskRequest("what does FSDPModule.reshard do on 2.8?")),
     "ask not known": lambda: ask(AskRequest("how do I bake bread?", torch="2.13")),
     "explain topic": lambda: explain(ExplainRequest("gradient-clipping", torch="2.13")),
+    "explain table": lambda: explain(ExplainRequest("backend-capabilities", torch="2.13")),
     "explain older release": lambda: explain(ExplainRequest("wrapping", architecture="moe", form="fsdp2", torch="2.4")),
     "explain script": lambda: explain(ExplainRequest(full_script=True, torch="2.13")),
     "diagnose killed": lambda: diagnose(DiagnoseRequest((str(LOGS / "killed.log"),), torch="2.13")),

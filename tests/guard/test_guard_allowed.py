@@ -387,7 +387,9 @@ def test_source_avoids_what_raises_no_event() -> None:
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.append(node.module)
             found += [(path.name, node.lineno, name) for name in names if name.partition(".")[0] in modules]
-    assert found == []
+    # The processes of --executor, which are started before the guard is on (tests/diagnose/test_executors.py).
+    assert [one for one in found if one[0] != "workers.py"] == []
+    assert {one[2] for one in found} <= {"multiprocessing"}
 
 
 @pytest.mark.parametrize("attempt", range(3))

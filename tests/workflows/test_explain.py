@@ -123,6 +123,24 @@ def test_a_form_narrows_the_listing_and_the_code():
     assert not shown["snippets"] and "none for --form fsdp2" in shown["notes"][0]
 
 
+def test_the_table_of_backends():
+    """A row and the columns of docs/source/distributed: in 2.6 without XCCL, which has columns since 2.7."""
+    table = record("backend-capabilities")["topic"]["table"]
+    assert table["columns"] == [
+        "gloo CPU",
+        "gloo GPU",
+        "mpi CPU",
+        "mpi GPU",
+        "nccl CPU",
+        "nccl GPU",
+        "xccl CPU",
+        "xccl GPU",
+    ]
+    rows = {one["operation"]: one["marks"] for one in table["rows"]}
+    assert len(rows) == 11 and rows["send"] == ["yes", "no", "yes", "?", "no", "yes", "no", "yes"]
+    assert len(record("backend-capabilities", "2.6")["topic"]["table"]["columns"]) == 6
+
+
 def test_by_architecture():
     for architecture in ("transformer", "moe", "vision", "multi-tower", "tied"):
         shown = record(architecture=architecture)

@@ -20,6 +20,6 @@ by this one.
 
 from __future__ import annotations
 
-from shardguide.guard.hook import PERMITS, GuardViolation, allow_write, install, installed, permit, violations
+from shardguide.guard.hook import PERMITS, GuardViolation, allow_write, install, installed, own, permit, violations
 
-__all__ = ["PERMITS", "GuardViolation", "allow_write", "install", "installed", "permit", "violations"]
+__all__ = ["PERMITS", "GuardViolation", "allow_write", "install", "installed", "own", "permit", "violations"]

@@ -12,6 +12,7 @@ import os
 import sys
 
 from shardguide.guard.approved import DATABASE, REWRITE, Approved
+from shardguide.guard.exchange import ERRORS, RECORDS
 from shardguide.guard.trust import FORKING, Trust
 
 TYPE_CHECKING = False  # typing itself takes longer to load than the guard
@@ -21,20 +22,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 PERMITS = frozenset({"executor", "http", "remote", "results"})
-
-# What processes that read for us send and are sent: records of plain values, and which of two functions to call. Never more.
-_RECORDS = {
-    "shardguide.readers.logs.records": {"Event", "Evidence", "Failed", "Frame", "Raised"},
-    "shardguide.readers.flight_recorder.dump": {"Dump", "Last", "Op", "Status"},
-    "shardguide.workflows.diagnose.reading": {"dumps", "logs"},
-    "shardguide.frontends.cli.engines": {"_ready"},
-    "shardguide.guidance.errors": {"UnusableInput"},
-    "concurrent.futures.process": {"_CallItem", "_ResultItem", "_RemoteTraceback", "_rebuild_exc"},
-}
-
-# What a process can end with by itself, to be shown as one sentence.
-_ERRORS = frozenset({"MemoryError", "OSError", "RecursionError", "RuntimeError", "TypeError", "ValueError", "KeyError",
-                     "IndexError", "AttributeError", "AssertionError", "OverflowError", "UnicodeDecodeError"})  # fmt: skip
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _IMPORTER = "<frozen importlib._bootstrap>"
@@ -67,6 +54,7 @@ class _Guard:
         self.trust = Trust()
         self.approved = Approved()
         self.permits: frozenset[str] = frozenset()
+        self.children: frozenset[int] = frozenset()
         self.violations: list[str] = []
         self.cache_prefix = sys.pycache_prefix
         process = self.process
@@ -201,7 +189,7 @@ class _Guard:
         """A pickle names a class or function to call. Permit "results": what reading processes exchange."""
         if "results" in self.permits and len(args) == 2:
             module, name = args
-            if name in _RECORDS.get(module, ()) or (module == "builtins" and name in _ERRORS):
+            if name in RECORDS.get(module, ()) or (module == "builtins" and name in ERRORS):
                 return
         self.refuse(f"load {_shown('.'.join(map(str, args)))} from a pickle")
 
@@ -221,8 +209,8 @@ class _Guard:
         self.refuse(f"change the system ({event})")
 
     def kill(self, event: str, args: tuple[Any, ...]) -> None:
-        """A signal is sent. To itself is fine: that is how a program ends properly after Ctrl-C."""
-        if event == "os.kill" and args[0] == os.getpid():
+        """A signal is sent. To itself is fine: that is how a program ends properly after Ctrl-C; to its own readers as well."""
+        if event == "os.kill" and (args[0] == os.getpid() or args[0] in self.children):
             return
         if "executor" not in self.permits:
             self.refuse(f"send a signal to process {_shown(args[0])}")
@@ -362,13 +350,20 @@ def installed() -> bool:
 def permit(name: str) -> None:
     """Allow what one option of the user's stands for, until the process ends.
 
-    "executor": processes. "results": records that processes started before the guard read for us. "http": a server on the loopback interface. "remote": connections to other machines. Only the
-    code of a front end that has read the option from the user may call this; nothing read from a file leads here.
+    "executor": processes. "results": records that processes started before the guard read for us. "http": a server on the
+    loopback interface. "remote": connections to other machines. Only the code of a front end that has read the option from
+    the user may call this; nothing read from a file leads here.
     """
     if name not in PERMITS:
         raise ValueError(f"{name!r} is no permit; there are {', '.join(sorted(PERMITS))}.")
     if _guard is not None:
         _guard.permits |= {name}
+
+
+def own(children: Iterable[int]) -> None:
+    """Processes that the front end itself started before the guard, by their numbers: it may end them."""
+    if _guard is not None:
+        _guard.children |= frozenset(children)
 
 
 class allow_write:

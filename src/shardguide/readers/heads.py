@@ -27,3 +27,31 @@ _STATS = (b'"active.all.', b'"allocated_bytes.all.', b'"allocated_bytes": {', b'
 def is_stats(head: bytes) -> bool:
     """Whether a file is ``torch.cuda.memory_stats()`` as JSON, of one rank or several."""
     return head[:200].lstrip()[:1] in (b"{", b"[") and any(word in head for word in _STATS)
+
+
+# The first line of a stack: py-spy's process and thread, faulthandler's announcement and thread.
+_STACK = (b"Process ", b"Thread ", b"Current thread 0x", b"Timeout (")
+_IN_STACK = (b"\nPython v", b'): "', b"(idle)", b"(active", b"(most recent call first):")
+
+
+def is_stacks(head: bytes) -> bool:
+    """Whether a file is a dump of stacks: py-spy's, as text or JSON, or faulthandler's."""
+    start = head[:1000].lstrip()
+    if start[:1] == b"[":
+        return b'"thread_id"' in head and b'"frames"' in head
+    return start.startswith(_STACK) and any(word in head[:2000] for word in _IN_STACK)
+
+
+# How the reports of tools about the machine begin.
+_REPORT = (b"Collecting environment information", b"PyTorch version: ", b"# nccl-tests version", b"# nThread ", b"==============NVSMI LOG")
+
+
+def is_report(head: bytes) -> bool:
+    """Whether a file begins with the report of a tool about the machine: collect_env, nvidia-smi, its topology, nccl-tests."""
+    start = head[:1000].lstrip()
+    return (
+        start.startswith(_REPORT)
+        or (b"NVIDIA-SMI " in start[:400] and b"Driver Version" in head)
+        or (b"GPU0" in start[:200] and b"Affinity" in head)
+        or (b", memory." in start[:400] and start.startswith((b"index,", b"name,", b"gpu_", b"uuid,", b"timestamp,")))
+    )

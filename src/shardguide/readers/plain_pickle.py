@@ -47,7 +47,9 @@ def loads(data: bytes, name: str, then: Callable[[Any], Any] | None = None) -> A
         try:
             made = then(content)
         except (RecursionError, MemoryError):
-            raise UnusableInput(f"{name} holds values inside values, far more than a dump has; it is not read.") from None
+            raise UnusableInput(
+                f"{name} holds values inside values, far more than a dump has; it is not read."
+            ) from None
         del content  # before the garbage collector is back
         return made
 

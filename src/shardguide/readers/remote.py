@@ -31,7 +31,9 @@ def scheme(path: str) -> str:
         return ""
     name = found[1].lower()
     if name not in SCHEMES or "::" in path:
-        raise UnusableInput(f"{path[:200]} is not read: the schemes are {', '.join(sorted(SCHEMES))}, none behind another.")
+        raise UnusableInput(
+            f"{path[:200]} is not read: the schemes are {', '.join(sorted(SCHEMES))}, none behind another."
+        )
     return name
 
 
@@ -91,7 +93,9 @@ def _system(url: str) -> tuple[Any, str]:
 
         system, place = fsspec.core.url_to_fs(url)
     except ImportError as error:
-        raise UnusableInput(f"{url[:200]} needs fsspec: pip install 'shardguide[remote]' ({str(error)[:120]}).") from None
+        raise UnusableInput(
+            f"{url[:200]} needs fsspec: pip install 'shardguide[remote]' ({str(error)[:120]})."
+        ) from None
     except Exception as error:
         raise _unusable(url, error) from None
     return system, place

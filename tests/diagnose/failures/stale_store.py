@@ -3,7 +3,8 @@
 # expect = "stale_filestore"
 # ranks = "any"
 # layout = "files"
-# limit = 60
+# limit = 25
+# again = 8
 # ///
 import multiprocessing
 import os

@@ -31,7 +31,9 @@ def configure(parser: ArgumentParser) -> None:
         "--code", nargs="+", metavar="FILE", action="extend", default=[], help="your scripts: the line that it is about"
     )
     parser.add_argument("--markdown", action="store_true", help="a report for a bug tracker (the same as --format md)")
-    parser.add_argument("--anonymise", action="store_true", help="replace host and user names, addresses and home folders")
+    parser.add_argument(
+        "--anonymise", action="store_true", help="replace host and user names, addresses and home folders"
+    )
     parser.add_argument("--executor", metavar="SPEC", default="auto", help=f"who reads the files: {engines.SPECS}")
     parser.add_argument("--show", metavar="ID", help="print one snippet only")
     add_common(parser)
@@ -59,6 +61,11 @@ def prepare(arguments: Namespace) -> None:
     if arguments.executor.partition(":")[0] in ("dask", "ray"):  # whose workers may have another working folder
         arguments.paths = [path if path == "-" or scheme(path) else os.path.abspath(path) for path in arguments.paths]  # noqa: PTH100
     arguments.engine = engines.start(arguments.executor, arguments.paths, arguments.schemes)
+    arguments.children = []
+    if arguments.engine is not None:
+        from . import workers
+
+        arguments.children = workers.running()
     if arguments.schemes:
         from shardguide.readers import remote
 
@@ -81,6 +88,7 @@ def _call(arguments: Namespace) -> int:
 
     if arguments.engine is not None:
         guard.permit("results")
+        guard.own(arguments.children)
     if arguments.schemes:
         guard.install(packages=arguments.packages)
         guard.permit("remote")

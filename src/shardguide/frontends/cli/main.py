@@ -36,8 +36,8 @@ EPILOG = """exit status:
   2  unusable input
   3  answers are missing
 
-Shardguide never runs your code, never starts training, never connects anywhere,
-and writes only its notebook, or what you approved with --write."""
+Shardguide never runs your code, never starts training, never connects anywhere
+but to a URL or a cluster that you name to diagnose, and writes only its notebook, or what you approved with --write."""
 
 
 def _usage() -> str:

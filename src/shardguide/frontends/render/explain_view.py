@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardguide.guidance.hints import Any
 
 from .backend_view import verified
-from .blocks import Block, Code, Heading, Items, Pairs, Text, Title
+from .blocks import Block, Code, Heading, Items, Pairs, Table, Text, Title
 from .plan_view import checks, end, questions, sources
 
 
@@ -30,6 +30,17 @@ def _where(statement: dict[str, Any], known: dict[str, Any]) -> str:
 def statements(rows: list[dict[str, Any]], known: dict[str, Any]) -> Items:
     """Statements, each with where it stands."""
     return Items(tuple(f"{one['text']} {_where(one, known)}" for one in rows))
+
+
+def _table(table: dict[str, Any]) -> list[Block]:
+    short = {"not read": "~"}
+    rows = tuple((row["operation"], *(short.get(mark, mark) for mark in row["marks"])) for row in table["rows"])
+    unread = " (~: not read for these releases)" if any("~" in row for row in rows) else ""
+    return [
+        Heading(f"As in the documentation of {table['releases']}{unread}"),
+        Table(("", *table["columns"]), rows),
+        Text(f"{table['title']}, {table['url']}"),
+    ]
 
 
 def _snippet(one: dict[str, Any], patterns: dict[str, Any]) -> list[Block]:
@@ -72,6 +83,7 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     out.extend(questions(record))
     if page:
         out.append(statements(page["answer"], known))
+        out.extend(_table(page["table"]) if "table" in page else [])
         for section in page["sections"]:
             out.extend([Heading(section["title"]), statements(section["statements"], known)])
     out.extend(_code(record, verbose))

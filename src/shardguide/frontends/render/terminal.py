@@ -57,7 +57,9 @@ def _table(block: Table) -> Grid:
     grid = Grid(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     grid.add_column(width=0)
     for i, column in enumerate(block.columns):
-        grid.add_column(column, justify="left" if i == 0 else "right")
+        grid.add_column(
+            column, justify="left" if i == 0 else "right", no_wrap=i == 0
+        )  # a narrow window takes from the others
     for row in block.rows:
         grid.add_row("", *(Styled(one_line(cell)) for cell in row))
     return grid

@@ -96,6 +96,7 @@ def read(path: str) -> Dump:
         raise UnusableInput(f"{path} cannot be read: {(error.strerror or str(error)).lower()}.") from None
     if len(data) > LARGEST:
         raise UnusableInput(f"{path} is larger than {LARGEST >> 20} MiB.")
+
     def made(content: Any) -> Dump:
         if isinstance(content, dict) and "entries" not in content and isinstance(content.get("nccl_trace"), dict):
             content = content["nccl_trace"]
@@ -249,7 +250,9 @@ def _last(entry: dict[str, Any], group: str, seq: int, op: Op, table: Any) -> La
     kept = []
     for one in frames[:FRAMES] if isinstance(frames, (list, tuple)) else ():
         if isinstance(one, dict):
-            kept.append((_word(one.get("filename", ""))[:400], _number(one.get("line")), _word(one.get("name", ""))[:200]))
+            kept.append(
+                (_word(one.get("filename", ""))[:400], _number(one.get("line")), _word(one.get("name", ""))[:200])
+            )
     return Last(group, seq, op, _word(entry.get("state", ""))[:40], _number(entry.get("time_created_ns")), tuple(kept))
 
 

@@ -98,7 +98,7 @@ class _Reader:
         self.open: dict[tuple[int | None, int | None], _Traceback] = {}
         self.table: _Table | None = None
         self.last = b""
-        self.handed = -1  # start of the line, in this chunk, that an open traceback has taken before its words were looked at
+        self.handed = -1  # start of the line in this chunk that an open traceback took before its words were looked at
 
     def feed(self, chunk: bytes, automaton: Any) -> None:
         """One chunk of whole lines."""

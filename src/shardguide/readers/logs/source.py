@@ -58,7 +58,7 @@ def opened(path: str) -> Any:
 
         if scheme(path):
             return fetched(path)
-    return open(path, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed by the caller; a path may be one of millions
+    return open(path, "rb", buffering=0)  # noqa: PTH123 - closed by the caller; a path may be one of millions
 
 
 def _expanded(path: str, raw: Iterator[bytes]) -> Iterator[bytes]:
@@ -155,15 +155,18 @@ class _Zstd:
         self.make: Callable[[], Any] = lambda: zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
         self.one = self.make()
         self.whole = False
+        self.piece = 64
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
         """A piece of output, and the input that is left for the next call."""
         if self.one.eof:
             self.one = self.make()
-        # A small piece at a time: this decompressor gives all that its input holds at once.
-        out = self.one.decompress(data[: 1 << 12])
+        # This decompressor gives all that its input holds at once, so the pieces grow only while little comes of them.
+        piece = self.piece
+        out = self.one.decompress(data[:piece])
+        self.piece = max(64, piece >> 2) if len(out) > CHUNK >> 2 else min(1 << 14, piece << 1)
         self.whole = self.one.eof
-        return out, self.one.unused_data + data[1 << 12 :] if self.one.eof else data[1 << 12 :]
+        return out, self.one.unused_data + data[piece:] if self.one.eof else data[piece:]
 
 
 def _decoded(raw: Iterator[bytes]) -> Iterator[bytes]:

@@ -11,8 +11,8 @@ from itertools import islice
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import NamedTuple
 from shardguide.readers.files import shown
-from shardguide.readers.remote import scheme
 from shardguide.readers.heads import is_snapshot, is_stats, is_trace
+from shardguide.readers.remote import scheme
 
 MOST_FILES = 200_000  # of one request: 10,240 ranks with several files each
 MOST_DEEP = 12
@@ -71,12 +71,12 @@ def _matching(pattern: str) -> Iterator[str]:
     if not deep:
         yield from glob.iglob(pattern)  # noqa: PTH207
         return
-    wanted = tail.split(os.sep)
+    wanted = tail.split(os.sep)  # noqa: PTH206
     for root in glob.iglob(head) if head else [""]:  # noqa: PTH207
         for folder, _, names in os.walk(root or os.curdir):
             for name in names:
                 path = os.path.join(folder, name)  # noqa: PTH118
-                parts = path.split(os.sep)[-len(wanted) :]
+                parts = path.split(os.sep)[-len(wanted) :]  # noqa: PTH206
                 if len(parts) == len(wanted) and all(map(fnmatch, parts, wanted)):
                     yield path if root else os.path.normpath(path)
 

@@ -63,7 +63,9 @@ def _tried(function: Callable[[str], Any], path: str) -> Any:
         return f"{path} is nested too deeply or too large to be read."
 
 
-def mapped(function: Callable[[Sequence[str]], list[Any]], paths: Sequence[str], executor: Executor | None) -> Iterator[Any]:
+def mapped(
+    function: Callable[[Sequence[str]], list[Any]], paths: Sequence[str], executor: Executor | None
+) -> Iterator[Any]:
     """What the function gives for every path, in their order. Standard input is read here, whoever reads the files."""
     if executor is None or len(paths) < 2 or "-" in paths:
         for path in paths:
@@ -85,7 +87,9 @@ def _taken(future: Future[list[Any]]) -> list[Any]:
     try:
         return future.result()
     except BrokenExecutor:
-        raise UnusableInput("a process that was reading ended; it may have run out of memory (try --executor serial).") from None
+        raise UnusableInput(
+            "a process that was reading ended; it may have run out of memory (try --executor serial)."
+        ) from None
     except Exception as error:
         if type(error).__module__.partition(".")[0] in ENGINES:
             raise UnusableInput(f"the executor failed ({type(error).__name__}: {str(error)[:200]}).") from None

@@ -32,5 +32,7 @@ def from_logs(logs: Sequence[Evidence]) -> list[dict[str, Any]]:
                 found = pattern.search(event.text)
                 if found and len(out) < MOST:
                     version = found["version"].rstrip(".")
-                    out.setdefault((what, version), {"what": what, "version": version, "file": event.file, "line": event.line})
+                    out.setdefault(
+                        (what, version), {"what": what, "version": version, "file": event.file, "line": event.line}
+                    )
     return list(out.values())

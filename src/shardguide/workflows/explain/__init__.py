@@ -156,7 +156,7 @@ def _page(topic: Topic | None, release: Release, docs: str) -> tuple[Any, dict[s
             for one in elsewhere.values()
         ]
         sections.insert(0, {"title": f"Known of other releases, not of PyTorch {release.version}", "statements": rows})
-    page = {
+    page: dict[str, Any] = {
         "id": topic.id,
         "title": topic.title,
         "group": topic.group,

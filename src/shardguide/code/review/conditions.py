@@ -1,0 +1,109 @@
+"""What a test says: whether its answer differs over the ranks, asks what an object is, or is any other."""
+
+from __future__ import annotations
+
+import ast
+
+from shardguide.guidance.hints import TYPE_CHECKING, NamedTuple
+
+from .project import dotted_text
+from .records import Condition
+
+if TYPE_CHECKING:
+    from .walk import Walker
+
+# Called so by everybody; that it is the rank is still not certain.
+_MAIN = frozenset(
+    """
+    is_main_process is_local_main_process is_rank_zero is_rank_0 is_rank0 is_master is_master_process is_global_zero
+    is_world_process_zero is_local_process_zero is_main is_primary is_chief master_process main_process is_leader
+    """.split()
+)
+_GUARDS = frozenset({"isinstance", "issubclass", "hasattr", "callable", "getattr", "type"})
+_RELEASE = ("version", "Version", "is_available", "parse_version", "is_torch_version", "is_fsdp")
+
+
+class Test(NamedTuple):
+    """The conditions of both branches."""
+
+    holds: tuple[Condition, ...]
+    fails: tuple[Condition, ...]
+    never: bool = False  # if False, if TYPE_CHECKING
+
+
+def of_test(walker: Walker, node: ast.expr) -> Test:
+    """What an if says about where its branches are reached."""
+    if (isinstance(node, ast.Constant) and not node.value) or dotted_text(node).endswith("TYPE_CHECKING"):
+        return Test((), (), True)
+    rank = rank_test(walker, node)
+    if rank is not None:
+        return Test((rank,), (rank._replace(arm=not rank.arm),))
+    own = f"{walker.frame.number}:{id(node)}"
+    if isinstance(node, ast.BoolOp):
+        inner = [found for part in node.values if (found := rank_test(walker, part)) is not None]
+        kind = "guard" if _guard(node) else ""
+        yes, no = Condition(own, True, kind), Condition(own, False, kind)
+        if isinstance(node.op, ast.And):
+            return Test((*inner, yes), (no,))
+        return Test((yes,), (*(one._replace(arm=not one.arm) for one in inner), no))
+    if _guard(node):
+        return Test((Condition(own, True, "guard"),), (Condition(own, False, "guard"),))
+    arm = True
+    while isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        node, arm = node.operand, not arm
+    text = dotted_text(node)
+    key = f"{walker.frame.number}:{text}" if text else own
+    return Test((Condition(key, arm, ""),), (Condition(key, not arm, ""),))
+
+
+def _guard(node: ast.expr) -> bool:
+    """Whether a test asks for the type of an object, the release or what is installed."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and (inner.id in _GUARDS or "version" in inner.id.lower()):
+            return True
+        if isinstance(inner, ast.Attribute) and (inner.attr in _RELEASE or "version" in inner.attr.lower()):
+            return True
+    return False
+
+
+def rank_test(walker: Walker, node: ast.expr) -> Condition | None:
+    """The condition of a test whose answer differs over the ranks; None for any other."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        found = rank_test(walker, node.operand)
+        return found._replace(arm=not found.arm) if found is not None else None
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        return _compared(walker, node)
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Call)):
+        for thing in walker.peek(node):
+            if thing.kind == "rank_test":
+                return Condition(thing.name, thing.attrs.get("fails") is None, "rank", thing.sure)
+            if thing.kind in ("rank", "local_rank"):
+                return Condition(f"{thing.kind} == 0", False, "rank", thing.sure)
+        text = dotted_text(node.func if isinstance(node, ast.Call) else node)
+        if text.rpartition(".")[2].lstrip("_") in _MAIN:
+            local = "local_" if "local" in text else ""
+            return Condition(f"{local}rank == 0", True, "rank", False)
+    return None
+
+
+def _compared(walker: Walker, node: ast.Compare) -> Condition | None:
+    left, right, op = node.left, node.comparators[0], node.ops[0]
+    if isinstance(left, ast.Constant):
+        left, right = right, left
+        op = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE}.get(type(op), type(op))()
+    things = [thing for thing in walker.peek(left) if thing.kind in ("rank", "local_rank")]
+    if not things:
+        return None
+    kind, sure = things[0].kind, things[0].sure
+    number = right.value if isinstance(right, ast.Constant) and isinstance(right.value, int) else None
+    if isinstance(right, ast.UnaryOp) and isinstance(right.op, ast.USub):
+        return None  # rank == -1: not distributed at all
+    if isinstance(op, (ast.Eq, ast.NotEq)) and number is not None and number >= 0:
+        return Condition(f"{kind} == {number}", isinstance(op, ast.Eq), "rank", sure)
+    if isinstance(op, ast.Gt) and number == 0:
+        return Condition(f"{kind} == 0", False, "rank", sure)
+    if isinstance(op, (ast.Lt, ast.GtE)) and number == 1:
+        return Condition(f"{kind} == 0", isinstance(op, ast.Lt), "rank", sure)
+    if isinstance(op, (ast.Is, ast.IsNot, ast.Gt, ast.GtE)):
+        return None  # rank is None, rank >= 0, rank > -1: whether there are ranks at all
+    return Condition(f"{kind} {walker.source(node)}", True, "rank", sure)

@@ -1,0 +1,103 @@
+"""Which of PyTorch's names the review knows, by the short name under which the checks ask for them."""
+
+from __future__ import annotations
+
+# Every rank of the group must call these, in the same order.
+COLLECTIVES = frozenset(
+    """
+    barrier monitored_barrier all_reduce all_reduce_coalesced reduce broadcast broadcast_object_list all_gather
+    all_gather_object all_gather_into_tensor all_gather_single all_gather_coalesced gather gather_object scatter
+    scatter_object_list reduce_scatter reduce_scatter_tensor reduce_scatter_single all_to_all all_to_all_single
+    """.split()
+)
+# Of torch.distributed.checkpoint and its state_dict module.
+CHECKPOINT = frozenset(
+    """
+    save load async_save save_state_dict load_state_dict get_state_dict get_model_state_dict get_optimizer_state_dict
+    set_state_dict set_model_state_dict set_optimizer_state_dict
+    """.split()
+)
+CALLED = frozenset(
+    """
+    init_process_group new_group destroy_process_group get_rank get_node_local_rank get_world_size is_initialized
+    isend irecv send recv batch_isend_irecv init_device_mesh fully_shard
+    """.split()
+)
+# Without the process group none of these works.
+NEED_GROUP = COLLECTIVES | {"new_group", "get_rank", "get_world_size", "send", "recv", "isend", "irecv"}
+
+FSDP1 = "FullyShardedDataParallel"
+DDP = "DistributedDataParallel"
+OPTIMIZERS = ("torch.optim.", "torch.distributed.optim.", "bitsandbytes.optim.", "torchao.optim.", "apex.optimizers.")
+_NO_OPTIMIZERS = ("lr_scheduler", "swa_utils")
+
+# What makes a function worth following: calls of these names, wherever they come from.
+INTERESTING = (
+    COLLECTIVES
+    | CHECKPOINT
+    | CALLED
+    | frozenset(
+        """
+        FSDP FullyShardedDataParallel DDP DistributedDataParallel wrap DistributedSampler DataLoader GradScaler
+        ShardedGradScaler set_device set_device_index no_sync clip_grad_norm_ summon_full_params state_dict parameters
+        set_epoch Join deepcopy to_empty wait consolidate_state_dict full_tensor optim_state_dict ZeroRedundancyOptimizer
+        Adam AdamW SGD getenv environ compile convert_sync_batchnorm full_optim_state_dict optim_state_dict_to_load
+        """.split()
+    )
+)
+
+
+def short(full: str) -> str:
+    """The name that checks use: "all_reduce", "dcp.save", "FSDP1", "DDP", "optimizer", …; "" for what they don't know."""
+    if not full.startswith("torch."):
+        return "optimizer" if full.startswith(OPTIMIZERS) and _class(full) else ""
+    last = full[full.rfind(".") + 1 :]
+    if full.startswith("torch.distributed."):
+        if last == FSDP1 or full == "torch.distributed.fsdp.FSDP":
+            return "FSDP1"
+        if full.startswith("torch.distributed.fsdp.") and f".{FSDP1}." in full:
+            return f"FSDP1.{last}"
+        if full.startswith("torch.distributed.checkpoint.") and last in CHECKPOINT:
+            return f"dcp.{last}"
+        if full.startswith("torch.distributed.optim.") and _class(full):
+            return last if last == "ZeroRedundancyOptimizer" else "optimizer"
+        if last in COLLECTIVES and "functional" not in full:
+            return last
+        return last
+    if full.startswith(("torch.nn.parallel.", "torch.nn.DataParallel")):
+        return "DDP" if last == DDP else last
+    if full.startswith("torch.optim.") and _class(full):
+        return "optimizer"
+    if full.startswith("torch.nn.utils.clip"):
+        return last
+    if full.startswith("torch.nn.") and full.count(".") == 2 and last[:1].isupper():
+        return last if last in ("ModuleList", "ModuleDict", "SyncBatchNorm", "Module") else "nn"
+    return _OTHERS.get(full, "")
+
+
+_OTHERS = {
+    "torch.cuda.set_device": "set_device",
+    "torch.accelerator.set_device_index": "set_device",
+    "torch.xpu.set_device": "set_device",
+    "torch.accelerator.device_index": "device_index",
+    "torch.cuda.device": "cuda.device",
+    "torch.device": "device",
+    "torch.load": "torch.load",
+    "torch.save": "torch.save",
+    "torch.compile": "torch.compile",
+    "torch.utils.data.DataLoader": "DataLoader",
+    "torch.utils.data.dataloader.DataLoader": "DataLoader",
+    "torch.utils.data.DistributedSampler": "DistributedSampler",
+    "torch.utils.data.distributed.DistributedSampler": "DistributedSampler",
+    "torch.amp.GradScaler": "GradScaler",
+    "torch.amp.grad_scaler.GradScaler": "GradScaler",
+    "torch.cuda.amp.GradScaler": "GradScaler",
+    "torch.cuda.amp.grad_scaler.GradScaler": "GradScaler",
+    "torch.nn.SyncBatchNorm.convert_sync_batchnorm": "convert_sync_batchnorm",
+    "torch.utils.checkpoint.checkpoint": "checkpoint",
+    "torch.utils.checkpoint.checkpoint_sequential": "checkpoint",
+}
+
+
+def _class(full: str) -> bool:
+    return full[full.rfind(".") + 1 :][:1].isupper() and not any(part in full for part in _NO_OPTIMIZERS)

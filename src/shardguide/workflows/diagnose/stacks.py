@@ -1,0 +1,295 @@
+"""What the stacks of all ranks show together: who waits in a collective, and who stands elsewhere and is waited for.
+
+A stack is one moment. It proves where a rank stood, not that it would have stayed there; that a rank that stands elsewhere is
+what the others wait for is likely, and the more so the fewer such ranks there are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from shardguide.guidance.hints import NamedTuple
+from shardguide.knowledge import diagnosis_store
+from shardguide.readers.pyspy import Process, StackFrame, Thread
+
+from .match import Candidate, Shown
+
+MOST_RANKS = 16  # that are named one by one
+
+# Where a thread stands, by the innermost frame that says so: (file, function, what). Functions are matched by their last part.
+_C10D = r"torch/distributed/distributed_c10d\.py$"
+_RULES: tuple[tuple[re.Pattern[str], re.Pattern[str], str], ...] = tuple(
+    (re.compile(rf"(?:^|/){file}"), re.compile(rf"(?:{function})$"), what)
+    for file, function, what in (
+        (_C10D, "init_process_group|_new_process_group_helper|new_group|_new_group_with_tag|split_group|new_subgroups\\w*", "setup"),
+        (r"torch/distributed/rendezvous\.py$", ".*", "setup"),
+        (_C10D, "destroy_process_group|_shutdown_backend|_abort_process_group", "ended"),
+        (_C10D, r"_?(?:all_|reduce|broadcast|gather|scatter|barrier|monitored_barrier|send|recv|isend|irecv|batch_isend)\w*", "collective"),
+        (r"torch/distributed/_functional_collectives\w*\.py$", r"wait_tensor|(?:all_|reduce_|broadcast|permute)\w*", "collective"),
+        (r"torch/distributed/fsdp/_fully_shard/_fsdp_collectives\.py$", "foreach_\\w+|__call__", "collective"),
+        (r"torch/distributed/fsdp/_fully_shard/_fsdp_param_group\.py$", "wait_for_unshard|_wait_for_post_backward|_wait_all_gather\\w*", "collective"),
+        (r"torch/distributed/fsdp/_(?:flat_param|runtime_utils)\.py$", r"_all_gather\w*|_reduce_grad\w*", "collective"),
+        (r"torch/utils/data/_utils/worker\.py$", "_worker_loop", "worker"),
+        (r"torch/utils/data/(?:dataloader|_utils/fetch|_utils/pin_memory)\.py$", ".*", "loader"),
+        (r"torch/distributed/(?:elastic|launcher|run)\b.*\.py$", ".*", "launcher"),
+        (r"torch/multiprocessing/spawn\.py$", "join|start_processes|spawn", "launcher"),
+        (r"torch/_inductor/compile_worker/.*", ".*", "worker"),
+        (r"multiprocessing/(?:resource_tracker|forkserver)\.py$", "main", "worker"),
+        (r"torch/serialization\.py$", r"_?save|_legacy_save|_open_zipfile_writer\w*", "saving"),
+        (r"torch/distributed/checkpoint/.*\.py$", r"\w*(?:save|write)\w*", "saving"),
+        (r"safetensors/(?:torch|numpy)\.py$", "save\\w*", "saving"),
+        (r".*", r"save_pretrained|save_checkpoint|_save_checkpoint|save_model|save_state", "saving"),
+        (r"torch/serialization\.py$", r"_?load|_legacy_load|_open_zipfile_reader\w*|persistent_load|load_tensor", "loading"),
+        (r"torch/distributed/checkpoint/.*\.py$", r"\w*(?:load|read)\w*", "loading"),
+        (r"safetensors/(?:torch|numpy)\.py$", "load\\w*", "loading"),
+        (r".*", r"from_pretrained|load_checkpoint|_load_pretrained_model", "loading"),
+        (r"(?:urllib3|requests|httpx|httpcore|botocore|aiohttp|huggingface_hub|s3fs|gcsfs|http|ssl)(?:/.*)?\.py$", ".*", "downloading"),
+        (r"(?:datasets|tokenizers|sentencepiece|tiktoken)/.*\.py$", ".*", "preparing"),
+        (r"transformers/(?:.*/)?tokenization\w*\.py$", ".*", "preparing"),
+        (r"torch/_dynamo/(?:convert_frame|symbolic_convert|output_graph)\.py$", ".*", "compiling"),
+        (r"torch/_inductor/(?:compile_fx|graph|scheduler|async_compile)\.py$", r"(?!run$|call$|__call__$)\w+", "compiling"),
+        (r"triton/(?:compiler/.*|runtime/(?:jit|autotuner|build))\.py$", r"compile\w*|_do_compile|_bench|_build|build", "compiling"),
+        (r"(?:pdb|bdb|code|IPython/.*|ipdb/.*|debugpy/.*)\.py$", r"interaction|cmdloop|_cmdloop|interact|raw_input|wait_for_client", "debugger"),
+        (r"(?:logging/__init__|logging/handlers)\.py$", r"emit|flush|handle|callHandlers|acquire", "logging"),
+        (r"(?:wandb|tensorboard|torch/utils/tensorboard|mlflow|comet_ml|neptune|clearml)/.*\.py$", ".*", "logging"),
+        (r"threading\.py$", "_shutdown", "ended"),
+        (r"multiprocessing/util\.py$", "_exit_function", "ended"),
+        (r"torch/cuda/.*\.py$", "synchronize", "device"),
+        (r"torch/autograd/graph\.py$", "_engine_run_backward", "backward"),
+        (r"torch/autograd/__init__\.py$", "backward|grad", "backward"),
+    )
+)
+# What each place means for the others who wait in a collective.
+_DIAGNOSES = {
+    "loader": "stack_data_loader",
+    "saving": "stack_saving",
+    "loading": "stack_loading",
+    "downloading": "stack_downloading",
+    "preparing": "stack_preparing_data",
+    "compiling": "stack_compiling",
+    "debugger": "stack_debugger",
+    "logging": "stack_logging",
+    "ended": "stack_rank_ended",
+}
+_WAITS = ("collective", "setup")
+_OPEN = ("own", "backward", "device", "library")  # may wait for the GPU or in a call of C++ themselves
+_HIDDEN = ("worker", "launcher")  # no ranks
+_POINT_TO_POINT = re.compile(r"_?i?(?:send|recv)\b|batch_isend_irecv")
+# Packages whose folder py-spy's short names do not show; the standard library's modules are known to Python itself.
+_INSTALLED = frozenset(
+    "torch torchvision torchaudio torchtitan transformers accelerate lightning pytorch_lightning lightning_fabric deepspeed peft trl "
+    "datasets tokenizers numpy pandas triton safetensors megatron huggingface_hub wandb tqdm ray fsspec flash_attn xformers "
+    "bitsandbytes diffusers timm composer ignite torchrun site-packages dist-packages".split()
+)
+
+
+class Stand(NamedTuple):
+    """Where one rank stands."""
+
+    process: Process
+    what: str  # one of the rules' words, "own" (the user's code, or a C function it called) or "library"
+    call: str  # for a collective, its name
+    frame: StackFrame | None  # the innermost line of the user's own code
+    thread: Thread
+    gil: str  # the name of another thread that holds the GIL; "" for none
+
+    @property
+    def rank(self) -> int | None:
+        """The rank, where it is known."""
+        return self.process.rank
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        if self.rank is not None:
+            return f"rank {self.rank}"
+        return f"process {self.process.pid}" if self.process.pid else "a process"
+
+    @property
+    def place(self) -> str:
+        """The line of the user's own code."""
+        return f"{self.frame.file}:{self.frame.line} in {self.frame.function}" if self.frame else ""
+
+
+def from_stacks(found: Iterable[Process]) -> list[Candidate]:
+    """The diagnoses that the stacks give, of one job."""
+    stands = latest(found)
+    waiting = [one for one in stands if one.what in _WAITS]
+    others = [one for one in stands if one.what not in _WAITS]
+    if len(stands) == 1:
+        return _alone(stands[0])
+    if waiting and others:
+        return _elsewhere(waiting, others)
+    if waiting:
+        return _all_wait(waiting)
+    kinds = {one.what for one in stands}
+    if len(kinds) == 1 and (name := _DIAGNOSES.get(next(iter(kinds)))):
+        return [_candidate(name, "possible", stands, stands)]
+    return []
+
+
+def latest(found: Iterable[Process]) -> list[Stand]:
+    """Where every rank stands, by its last dump. Launchers, workers of data loaders and processes of other programs are left out."""
+    last: dict[tuple[object, ...], Stand] = {}
+    for process in found:
+        stand = _stand(process)
+        if stand is None or stand.what in _HIDDEN or process.crashed:
+            continue
+        # Without a rank and a number each file is a process of its own, dumped once or several times.
+        key = ("rank", process.rank) if process.rank is not None else ("pid", process.file, process.pid)
+        last[key] = stand
+    stands = list(last.values())
+    if any(one.rank is not None for one in stands):
+        stands = [one for one in stands if one.rank is not None]
+    else:
+        # A dump of every Python process of a host holds others than the training.
+        commands = Counter(_script(one.process) for one in stands if one.what in _WAITS)
+        if commands:
+            usual = commands.most_common(1)[0][0]
+            stands = [one for one in stands if one.what in _WAITS or _script(one.process) == usual]
+    return sorted(stands, key=lambda one: (one.rank is None, one.rank or 0, one.process.pid))
+
+
+def _script(process: Process) -> str:
+    """The program that a process runs, without the interpreter and its arguments."""
+    words = [word for word in process.command.split() if word.endswith(".py")]
+    return words[0] if words else process.command[:200]
+
+
+def _stand(process: Process) -> Stand | None:
+    main = process.main
+    if main is None:
+        return None
+    thread = main
+    what, call = _where(main)
+    if what == "backward":
+        # On GPUs the hooks of backward run in the engine's own threads.
+        for other in process.threads:
+            inside = _where(other)
+            if other is not main and inside[0] == "collective":
+                thread, (what, call) = other, inside
+                break
+    holds = next((one.name or "without a name" for one in process.threads if one is not main and "gil" in one.state), "")
+    return Stand(process, what, call, own_frame(main), thread, holds if what in _OPEN else "")
+
+
+def _where(thread: Thread) -> tuple[str, str]:
+    for number, frame in enumerate(thread.frames):
+        function = frame.function.rpartition(".")[2] or frame.function
+        file = frame.file.replace("\\", "/")
+        for of_file, of_function, what in _RULES:
+            if of_file.search(file) and of_function.match(function):
+                return what, _call(thread.frames[number:]) if what in _WAITS else ""
+    first = thread.frames[0] if thread.frames else None
+    return ("own" if first is None or is_own(first) else "library"), ""
+
+
+def _call(frames: Sequence[StackFrame]) -> str:
+    """The call that the program made: all_gather_object calls all_gather itself, FSDP2 names what it gathers for."""
+    name = frames[0].function.rpartition(".")[2]
+    for frame in frames[1:]:
+        function = frame.function.rpartition(".")[2]
+        if frame.file.endswith("distributed_c10d.py"):
+            name = function
+        elif "_fsdp_" in frame.file or "fsdp/_" in frame.file:
+            if function.startswith(("foreach_", "pre_", "post_", "_pre_", "_post_", "_lazy")):
+                return f"{name} for FSDP ({function})"
+        elif not frame.file.endswith(("c10d_logger.py", "_contextlib.py")) and is_own(frame):
+            break
+    return name
+
+
+def is_own(frame: StackFrame) -> bool:
+    """Whether a frame is the user's code. py-spy shortens names, so that installed packages are known by their first folder."""
+    import sys
+
+    file = frame.file.replace("\\", "/")
+    if not file.endswith((".py", ".ipynb")) or "<" in file:
+        return False
+    if re.search(r"/(?:site|dist)-packages/|/lib/python\d|/bin/|/torch/", file):
+        return False
+    first = file.partition("/")[0].removesuffix(".py")
+    return first not in _INSTALLED and (file.startswith("/") or first not in sys.stdlib_module_names)
+
+
+def own_frame(thread: Thread) -> StackFrame | None:
+    """The innermost frame of the user's code."""
+    return next((frame for frame in thread.frames if is_own(frame)), None)
+
+
+def _line(one: Stand) -> Shown:
+    frame = one.thread.frames[0] if one.thread.frames else StackFrame("nothing", "", 0)
+    at = f"{frame.file}:{frame.line}" if frame.line else frame.file
+    own = f", called at {one.frame.file}:{one.frame.line}" if one.frame and one.frame != frame else ""
+    what = {"collective": f"waits in {one.call}", "setup": f"waits in {one.call}"}.get(one.what, f"stands in {frame.function}")
+    held = f"; thread {one.gil} holds the GIL" if one.gil else ""
+    return Shown(one.process.file, one.thread.line, f"{one.name} {what} ({at}{own}){held}")
+
+
+def _candidate(
+    name: str, level: str, ranks: Sequence[Stand], shown: Sequence[Stand], weight: float = 0.0, more: Sequence[Shown] = ()
+) -> Candidate:
+    numbers = tuple(sorted({one.rank for one in ranks if one.rank is not None}))
+    lines = (*(_line(one) for one in shown[:4]), *more)
+    place = next((one.place for one in ranks if one.place), "")
+    return Candidate(
+        diagnosis_store.get(name), level, numbers, lines, 8 + weight, (lines[0].file, lines[0].line), place, True
+    )
+
+
+def _alone(one: Stand) -> list[Candidate]:
+    """A single stack: it says what it waits for, and nothing about the others."""
+    if one.what in _WAITS:
+        return [_candidate("rank_waits_in_collective", "possible", [one], [one])]
+    name = _DIAGNOSES.get(one.what)
+    return [_candidate(name, "possible", [one], [one])] if name else []
+
+
+def _elsewhere(waiting: list[Stand], others: list[Stand]) -> list[Candidate]:
+    """Some wait; who stands elsewhere has not come to that collective, or is past it."""
+    few = len(others) <= len(waiting)
+    out = []
+    by_name: dict[str, list[Stand]] = {}
+    for one in others:
+        name = "stack_gil" if one.gil else _DIAGNOSES.get(one.what, "stack_rank_elsewhere")
+        by_name.setdefault(name, []).append(one)
+    for name, ranks in by_name.items():
+        sure = few and all(one.what not in ("backward", "device") for one in ranks)
+        # With NCCL a line of the user's own may stand still because it needs a number from the GPU.
+        level = "likely" if sure else "possible"
+        weight = 1.0 if name != "stack_rank_elsewhere" else 0.0
+        out.append(_candidate(name, level, ranks, [*ranks[:2], *waiting[:2]], weight))
+    if len(waiting) == 1 and len(others) > 2:
+        out.append(_candidate("stack_one_rank_waits", "possible", waiting, [*waiting, *others[:2]], 2.0))
+    return out
+
+
+def _all_wait(waiting: list[Stand]) -> list[Candidate]:
+    calls = Counter(one.call for one in waiting)
+    places = Counter((one.call, one.place) for one in waiting)
+    if len(calls) > 1 and not all(_POINT_TO_POINT.match(call) for call in calls):
+        return _apart(waiting, [one.call for one in waiting], "likely" if len(calls) == 2 else "possible")
+    if len(places) > 1 and len(calls) == 1 and not _POINT_TO_POINT.match(waiting[0].call):
+        return _apart(waiting, [one.place for one in waiting], "possible")
+    out = []
+    known = {one.rank for one in waiting if one.rank is not None}
+    gaps = sorted(set(range(max(known) + 1)) - known) if len(known) == len(waiting) else []
+    if gaps and len(gaps) <= len(known):
+        missing = Shown(waiting[0].process.file, waiting[0].thread.line, f"no stack of rank {', '.join(map(str, gaps[:MOST_RANKS]))}")
+        one = _candidate("stack_rank_not_dumped", "possible", [], waiting[:2], 1.0, [missing])
+        out.append(one._replace(ranks=tuple(gaps)))
+    out.append(_candidate("stack_all_in_same_collective", "possible", [], waiting[:3]))
+    return out
+
+
+def _apart(waiting: list[Stand], by: list[str], level: str) -> list[Candidate]:
+    """Who stands in another collective than most; everybody where there is no majority."""
+    (usual, most), *rest = Counter(by).most_common()
+    odd = [one for one, value in zip(waiting, by, strict=True) if value != usual]
+    if rest and rest[0][1] == most:
+        first = [next(one for one, value in zip(waiting, by, strict=True) if value == other) for other in dict.fromkeys(by)]
+        return [_candidate("stack_different_collectives", level, waiting, first)]
+    same = [one for one, value in zip(waiting, by, strict=True) if value == usual]
+    return [_candidate("stack_different_collectives", level, odd, [*odd[:2], *same[:2]])]
