@@ -140,7 +140,11 @@ def build(wheels: Path | None) -> str:
             sign["at"] = at[sign["text"]]
         entry["all"] = [at[text] for text in entry["all"]]
         entry["unless"] = [at[text] for text in entry["unless"]]
-    return render({"@words": words, "@terms": symptom_index.build(entries), **dict(sorted(entries.items()))})
+    of: list[list[str]] = [[] for _ in words]  # the diagnoses for which a word is a sign
+    for name, entry in sorted(entries.items()):
+        for place in sorted({sign["at"] for sign in entry["signs"]}):
+            of[place].append(name)
+    return render({"@words": words, "@of": of, "@terms": symptom_index.build(entries), **dict(sorted(entries.items()))})
 
 
 def main(arguments: list[str]) -> int:

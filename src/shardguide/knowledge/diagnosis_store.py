@@ -7,6 +7,8 @@ looks alike, and what to change. Words that only say that something else went wr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.knowledge.lines import Lines
 
@@ -88,6 +90,12 @@ def ids() -> list[str]:
 def words() -> list[str]:
     """All words that are looked for in logs; a sign's ``at`` counts in this list."""
     return list(_lines.get("@words"))
+
+
+def of_words(places: Iterable[int]) -> list[str]:
+    """The ids of the diagnoses that have one of these words, by their places in ``words()``, as a sign; sorted."""
+    table = _lines.get("@of")
+    return sorted({name for place in places if place < len(table) for name in table[place]})
 
 
 def terms() -> dict[str, Any]:

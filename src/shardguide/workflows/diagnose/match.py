@@ -41,9 +41,9 @@ def candidates(logs: Sequence[Evidence]) -> list[Candidate]:
         for event in log.events:
             by_sign.setdefault(event.sign, []).append(event)
     out = []
-    for name in diagnosis_store.ids():
+    for name in diagnosis_store.of_words(by_sign):
         diagnosis = diagnosis_store.get(name)
-        if not diagnosis.signs or any(at not in by_sign for at in diagnosis.all):
+        if any(at not in by_sign for at in diagnosis.all):
             continue
         if any(at in by_sign for at in diagnosis.unless):
             continue

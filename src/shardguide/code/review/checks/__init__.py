@@ -1,0 +1,78 @@
+"""The checks, one module for each area of rules; each says for which calls it wants to be asked.
+
+A module has any of ``CALLS`` (by short name of what is called), ``METHODS`` (by name of a method), ``DROPPED`` (a call whose
+result nobody takes), ``LOOPS``, ``CONTEXTS``, ``ATTRIBUTES``, ``ENDS`` (a root was followed to its end) and ``PROJECT``
+(everything was).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from shardguide.guidance.hints import Any
+
+from ..records import Call, Thing, Things
+from ..walk import Checks, Walker
+from . import checkpoints, collectives, data, ddp, fsdp1, fsdp2, groups, join, meta, order
+
+AREAS = (groups, collectives, order, fsdp1, fsdp2, meta, ddp, join, checkpoints, data)
+
+
+def _by_name(attribute: str) -> dict[str, list[Callable[[Walker, Call], None]]]:
+    out: dict[str, list[Callable[[Walker, Call], None]]] = {}
+    for area in AREAS:
+        for name, checks in getattr(area, attribute, {}).items():
+            out.setdefault(name, []).extend(checks)
+    return out
+
+
+def _all(attribute: str) -> list[Callable[..., None]]:
+    return [check for area in AREAS for check in getattr(area, attribute, ())]
+
+
+class AllChecks(Checks):
+    """Tells every check what it asked for."""
+
+    def __init__(self) -> None:
+        self.calls, self.methods = _by_name("CALLS"), _by_name("METHODS")
+        self.drops, self.loops, self.contexts = _all("DROPPED"), _all("LOOPS"), _all("CONTEXTS")
+        self.attributes, self.ends, self.project = _all("ATTRIBUTES"), _all("ENDS"), _all("PROJECT")
+
+    def call(self, walker: Walker, call: Call) -> None:
+        """A call."""
+        for check in self.calls.get(call.name, ()) if call.name else ():
+            check(walker, call)
+        for check in self.methods.get(call.method, ()) if call.method else ():
+            check(walker, call)
+        if call.owner and not call.method:
+            for check in self.methods["()"]:
+                check(walker, call)
+
+    def dropped(self, walker: Walker, node: ast.Call, things: Things) -> None:
+        """A call whose result nobody takes."""
+        for check in self.drops:
+            check(walker, node, things)
+
+    def loop(self, walker: Walker, node: ast.For | ast.AsyncFor) -> None:
+        """A loop."""
+        for check in self.loops:
+            check(walker, node)
+
+    def context(self, walker: Walker, node: ast.With | ast.AsyncWith, item: ast.withitem, name: str) -> None:
+        """A with statement, about to be entered."""
+        for check in self.contexts:
+            check(walker, node, item, name)
+
+    def attribute_set(self, walker: Walker, owner: Thing, node: ast.Attribute, things: Things) -> None:
+        """An attribute of a parameter or a thing is set or, on parameters, read."""
+        for check in self.attributes:
+            check(walker, owner, node, things)
+
+    def end(self, walker: Walker) -> None:
+        """A root was followed to its end."""
+        for check in self.ends:
+            check(walker)
+
+
+Facts = dict[str, list[Any]]
