@@ -261,6 +261,26 @@ def test_guard_is_on_in_the_workers(job: Path) -> None:
     assert program(WORKER, job).strip() == str([True] * 7)
 
 
+SPAWNED = """
+import sys
+if __name__ == "__main__":
+    import multiprocessing
+    real = multiprocessing.get_context
+    multiprocessing.get_context = lambda name=None: real("spawn" if name == "fork" else name)
+    from shardguide.frontends.cli.main import main
+    sys.exit(main(["diagnose", sys.argv[1], "--torch", "2.13", "--no-input", "--json", "--executor", "process:2", "--notebook", sys.argv[2]]))
+"""
+
+
+def test_spawned_processes(job: Path, tmp_path: Path) -> None:
+    """As on macOS, where forking is not safe."""
+    (tmp_path / "spawned.py").write_text(SPAWNED)
+    command = [sys.executable, str(tmp_path / "spawned.py"), ".", str(tmp_path / "n.db")]
+    done = subprocess.run(command, cwd=job, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == run(job, ".", "--executor", "serial").stdout
+
+
 def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
     """Status 130, no traceback of any process, and nothing that goes on."""
     import signal

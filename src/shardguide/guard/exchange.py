@@ -9,6 +9,7 @@ RECORDS = {
     "shardguide.workflows.diagnose.reading": {"dumps", "logs"},
     "shardguide.frontends.cli.workers": {"_ready"},
     "shardguide.guidance.errors": {"UnusableInput"},
+    "shardguide.guard.hook": {"GuardViolation", "RefusedImport", "RefusedCache"},
     "concurrent.futures.process": {"_CallItem", "_ResultItem", "_RemoteTraceback", "_rebuild_exc"},
 }
 

@@ -47,6 +47,14 @@ PROBES = (
     "Nvidia driver version: ",
     "Python version: ",
     "NCCL version ",
+    '"MainThread"',
+    " (most recent call first):",
+    "NVIDIA-SMI ",
+    "NVSMI LOG",
+    "CPU Affinity",
+    "algbw",
+    "memory.total [",
+    "nvidia-nccl-cu",
 )
 
 

@@ -47,6 +47,9 @@ def running() -> list[int]:
 
 def _reader(parent: int, barrier: Any, schemes: tuple[str, ...]) -> None:
     """In a process that reads: first the guard, then work."""
+    import ahocorasick_rs  # before the guard, which does not know it
+
+    import shardguide.readers.logs.scan
     from shardguide import guard
     from shardguide.workflows.diagnose import reading
 
@@ -56,7 +59,7 @@ def _reader(parent: int, barrier: Any, schemes: tuple[str, ...]) -> None:
         from shardguide.readers.remote import load
 
         packages = load(schemes)
-    _ = reading
+    _ = ahocorasick_rs, reading, shardguide
     guard.install(packages=packages)
     guard.permit("results")
     if schemes:

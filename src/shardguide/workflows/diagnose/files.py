@@ -11,7 +11,7 @@ from itertools import islice
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import NamedTuple
 from shardguide.readers.files import shown
-from shardguide.readers.heads import is_snapshot, is_stats, is_trace
+from shardguide.readers.heads import is_report, is_snapshot, is_stacks, is_stats, is_trace
 from shardguide.readers.remote import scheme
 
 MOST_FILES = 200_000  # of one request: 10,240 ranks with several files each
@@ -25,7 +25,7 @@ class Input(NamedTuple):
     """One file of the request."""
 
     path: str
-    kind: str  # "log", "flight recorder", "memory snapshot", "memory stats" or "trace"
+    kind: str  # "log", "flight recorder", "memory snapshot", "memory stats", "trace", "stacks" or "report"
     named: bool  # named by the user, not found in a folder
 
 
@@ -149,7 +149,7 @@ def kind_of(head: bytes) -> str:
     if head.startswith(b"\x1f\x8b"):
         inside = _unpacked(head)
         kind = "log" if inside.startswith(b"\x1f\x8b") else kind_of(inside)  # an archive can unpack to itself
-        return kind if kind in ("memory snapshot", "trace") else "log"
+        return kind if kind in ("memory snapshot", "trace", "stacks", "report") else "log"
     packed = (b"\xff\xfe", b"\xfe\xff", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
     if head.startswith(packed):
         return "log"
@@ -161,6 +161,10 @@ def kind_of(head: bytes) -> str:
         return "flight recorder"
     if is_stats(head):
         return "memory stats"
+    if is_stacks(head):
+        return "stacks"
+    if is_report(head):
+        return "report"
     if head[:1] == b"\x80":
         return ""
     text = sum(byte >= 32 or byte in (9, 10, 13, 27, 8, 7, 12) for byte in head)

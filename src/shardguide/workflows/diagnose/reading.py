@@ -54,6 +54,13 @@ def dumps(paths: Sequence[str]) -> list[Dump | str]:
     return [_tried(read, path) for path in paths]
 
 
+def stacks(paths: Sequence[str]) -> list[list[Any] | str]:
+    """The processes in each dump of stacks, or why it could not be read."""
+    from shardguide.readers.pyspy import read
+
+    return [_tried(read, path) for path in paths]
+
+
 def _tried(function: Callable[[str], Any], path: str) -> Any:
     try:
         return function(path)
@@ -71,21 +78,17 @@ def mapped(
         for path in paths:
             yield from function([path])
         return
-    each = max(1, min(FILES, len(paths) // TASKS))
-    waiting: deque[Future[list[Any]]] = deque()
-    for start in range(0, len(paths), each):
-        waiting.append(executor.submit(function, list(paths[start : start + each])))
-        if len(waiting) >= WAITING:
-            yield from _taken(waiting.popleft())
-    while waiting:
-        yield from _taken(waiting.popleft())
-
-
-def _taken(future: Future[list[Any]]) -> list[Any]:
     from concurrent.futures import BrokenExecutor
 
+    each = max(1, min(FILES, len(paths) // TASKS))
+    waiting: deque[Future[list[Any]]] = deque()
     try:
-        return future.result()
+        for start in range(0, len(paths), each):
+            waiting.append(executor.submit(function, list(paths[start : start + each])))
+            if len(waiting) >= WAITING:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
     except BrokenExecutor:
         raise UnusableInput(
             "a process that was reading ended; it may have run out of memory (try --executor serial)."

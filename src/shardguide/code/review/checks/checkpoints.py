@@ -1,0 +1,101 @@
+"""Checkpoints (FSD7xx)."""
+
+from __future__ import annotations
+
+import ast
+
+from ..records import Call, Things
+from ..torch_names import CHECKPOINT
+from ..walk import Walker
+from .common import add_argument, is_false, is_true, kind_of, models
+
+
+def state_dict(walker: Walker, call: Call) -> None:
+    """model.state_dict(): FSDP1's gathers, FSDP2's holds this rank's shards."""
+    if kind_of(call.owner, "fsdp1", walker) == "yes":
+        walker.event("FSD701", "state_dict() of an FSDP1 model", call.node)
+    elif kind_of(call.owner, "fsdp2", walker) == "yes":
+        if any(condition.kind == "rank" and condition.arm for condition in walker.path):
+            sure = all(condition.sure for condition in walker.path if condition.kind == "rank")
+            walker.report("FSD703", call.node, sure)
+
+
+def distributed(walker: Walker, call: Call) -> None:
+    """Functions of torch.distributed.checkpoint: every rank calls them."""
+    if not is_true(call.argument("no_dist")):
+        walker.event("FSD702", f"{call.name.partition('.')[2]} of torch.distributed.checkpoint", call.node)
+
+
+def loaded(walker: Walker, call: Call) -> None:
+    """dcp.load works in place: it loads what the dictionary has."""
+    given = call.argument("state_dict", 0)
+    if isinstance(given, ast.Name):
+        given = walker.written(given)
+    if isinstance(given, ast.Dict):
+        empty = not given.keys or all(isinstance(value, ast.Dict) and not value.keys for value in given.values)
+        if empty and not call.spread():
+            walker.report("FSD706", call.node, True)
+
+
+def plain_load(walker: Walker, call: Call) -> None:
+    """torch.load on every rank."""
+    if call.spread():
+        return
+    if is_false(call.argument("weights_only")):
+        walker.report("FSD704", call.node, False)
+    if call.argument("map_location", 1) is None:
+        walker.fact("load without map", call.node)
+
+
+def options(walker: Walker, call: Call) -> None:
+    """StateDictOptions(broadcast_from_rank0=True) needs a full state dict."""
+    if is_true(call.argument("broadcast_from_rank0")) and not call.spread():
+        given = call.argument("full_state_dict")
+        if given is None or is_false(given):
+            walker.report("FSD707", call.node, True, *(add_argument(call, "full_state_dict=True") if given is None else ()))
+
+
+def unused(walker: Walker, node: ast.Call, things: Things) -> None:
+    """A state dict for the optimizer that is made and thrown away."""
+    full = walker.full(node.func)
+    if full.endswith(
+        ("FullyShardedDataParallel.optim_state_dict_to_load", "FullyShardedDataParallel.scatter_full_optim_state_dict")
+    ) or full.startswith("torch.distributed.fsdp.FSDP.optim_state_dict_to_load"):
+        walker.report("FSD709", node, True)
+
+
+def optimizer_state(walker: Walker, call: Call) -> None:
+    """optimizer.state_dict() of a sharded model on one rank."""
+    for owner in call.owner:
+        if owner.kind == "optimizer" and any(one.kind == "rank" and one.arm for one in walker.path):
+            held = models(owner.of)
+            if kind_of(held, "fsdp2", walker) == "yes" or kind_of(held, "fsdp1", walker) == "yes":
+                sure = all(one.sure for one in walker.path if one.kind == "rank")
+                walker.report("FSD710", call.node, sure)
+
+
+def consolidated(walker: Walker, call: Call) -> None:
+    """ZeroRedundancyOptimizer.consolidate_state_dict gathers."""
+    if any(owner.kind == "optimizer" for owner in call.owner):
+        walker.event("FSD711", "consolidate_state_dict", call.node)
+
+
+def project(walker: Walker) -> None:
+    """torch.load without map_location where several processes run."""
+    facts = walker.facts
+    if facts.get("nccl"):
+        for file, node in facts.get("load without map", ()):
+            made = Call(node, "torch.load", "", (), "", (), {}) if isinstance(node, ast.Call) else None
+            edits = add_argument(made, 'map_location="cpu"') if made is not None else ()
+            walker.report_at("FSD705", file, node, False, *edits)
+
+
+CALLS = {
+    **{f"dcp.{name}": [distributed] for name in sorted(CHECKPOINT)},
+    "dcp.load": [distributed, loaded],
+    "torch.load": [plain_load],
+    "StateDictOptions": [options],
+}
+METHODS = {"state_dict": [state_dict, optimizer_state], "consolidate_state_dict": [consolidated]}
+DROPPED = [unused]
+PROJECT = [project]

@@ -1,0 +1,65 @@
+"""Data and precision (FSD8xx)."""
+
+from __future__ import annotations
+
+from ..records import Call
+from ..walk import Walker
+from .common import drop_argument, is_false, is_true, last
+
+
+def sampler(walker: Walker, call: Call) -> None:
+    """DistributedSampler(dataset, …)."""
+    shuffle = call.argument("shuffle", 3)
+    if not is_false(shuffle) and not call.spread():
+        walker.fact("shuffles" if shuffle is None or is_true(shuffle) else "may shuffle", call.node)
+    for thing in call.named.get("seed", ()):
+        if thing.kind in ("rank", "local_rank"):
+            walker.report("FSD803", call.node, thing.sure, *drop_argument(call, "seed"))
+
+
+def loader(walker: Walker, call: Call) -> None:
+    """DataLoader(dataset, …)."""
+    if is_true(call.argument("shuffle", 2)):
+        given = call.things("sampler", 3)
+        if given and all(thing.kind == "sampler" for thing in given):
+            walker.report("FSD802", call.node, True, *drop_argument(call, "shuffle"))
+
+
+def epoch(walker: Walker, call: Call) -> None:
+    """set_epoch, of whatever it is."""
+    walker.fact("set_epoch", call.node)
+
+
+def scaler(walker: Walker, call: Call) -> None:
+    """GradScaler(…)."""
+    if not any(keyword.arg in ("enabled", None) for keyword in call.node.keywords):
+        walker.fact("scaler", call.node)
+
+
+def precision(walker: Walker, call: Call) -> None:
+    """MixedPrecision and MixedPrecisionPolicy."""
+    dtype = last(walker, call.argument("param_dtype", 0))
+    walker.fact("bf16" if dtype == "bfloat16" else "other dtype", call.node)
+
+
+def project(walker: Walker) -> None:
+    """What a whole program lacks."""
+    facts = walker.facts
+    if not facts.get("set_epoch") and not facts.get("trainer"):
+        for file, node in facts.get("shuffles", ()):
+            walker.report_at("FSD801", file, node, False)
+    if facts.get("bf16") and not facts.get("other dtype"):
+        for file, node in facts.get("scaler", ()):
+            walker.report_at("FSD804", file, node, False)
+
+
+CALLS = {
+    "DistributedSampler": [sampler],
+    "DataLoader": [loader],
+    "GradScaler": [scaler],
+    "ShardedGradScaler": [scaler],
+    "MixedPrecision": [precision],
+    "MixedPrecisionPolicy": [precision],
+}
+METHODS = {"set_epoch": [epoch]}
+PROJECT = [project]

@@ -1,0 +1,152 @@
+"""FullyShardedDataParallel, FSDP1 (FSD3xx)."""
+
+from __future__ import annotations
+
+import ast
+
+from ..records import Call, Thing, Things, marked
+from ..walk import Walker
+from .common import add_argument, is_false, is_true, kind_of, last, models, replace
+
+
+def wrapped(walker: Walker, call: Call) -> None:
+    """FSDP(module, …)."""
+    node, inner = call.node, call.things("module", 0)
+    walker.fact("fsdp1", node)
+    strategy = last(walker, call.argument("sharding_strategy", 2))
+    if strategy == "NO_SHARD":
+        walker.report("FSD305", node, True, guarded=True)
+    policy = call.argument("auto_wrap_policy", 4)
+    none = policy is None or (isinstance(policy, ast.Constant) and policy.value is None)
+    nested = walker.inside("enable_wrap") or walker.facts.get("nested fsdp1")
+    if none and not call.spread() and not nested and strategy != "NO_SHARD" and not walker.loop_depth:
+        if inner and all(thing.kind in ("module", "unknown") and not _parts_wrapped(thing, walker) for thing in inner):
+            walker.report("FSD303", node, False)
+    if is_true(call.argument("sync_module_states", 10)) and not call.spread() and call.argument("device_id", 9) is None:
+        moved = any(mark.what in ("method to", "method cuda", "escaped") for thing in inner for mark in thing.marks)
+        if not moved:
+            walker.report("FSD304", node, False)
+    original = call.argument("use_orig_params", 13)
+    for optimizer in walker.made:
+        if optimizer.kind != "optimizer" or optimizer.node is None:
+            continue
+        for model in models(optimizer.of):
+            if model in inner or any(within_any(model, thing) for thing in inner):
+                here = walker.made_path(optimizer)
+                sure = original is None or is_false(original)
+                if here is not None and not call.spread():
+                    walker.report("FSD302", optimizer.node, sure and here and len(inner) == 1)
+    walker.mark(inner, "wrapped", node)
+
+
+def within_any(thing: Thing, whole: Thing) -> bool:
+    """Whether a thing is a part of another."""
+    return thing is whole
+
+
+def _parts_wrapped(thing: Thing, walker: Walker) -> bool:
+    if marked(thing, "escaped", walker.path) != "no":
+        return True
+    for held in thing.attrs.values():
+        for part in held:
+            if part.kind == "fsdp1" or any(mark.what == "wrapped" for mark in part.marks):
+                return True
+            if part is not thing and part.attrs and _parts_wrapped(part, walker):
+                return True
+    return False
+
+
+def clipped(walker: Walker, call: Call) -> None:
+    """torch.nn.utils.clip_grad_norm_ sees one rank's shards of an FSDP1 model."""
+    things = models(call.things("parameters", 0))
+    if kind_of(things, "fsdp1", walker) == "yes" and not any(_replicated(thing, walker) for thing in things):
+        edits = ()
+        first = call.node.args[0] if call.node.args else None
+        if isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute) and len(call.node.args) == 2:
+            model, bound = walker.source(first.func.value), walker.source(call.node.args[1])
+            if not call.node.keywords and not first.args:
+                edits = replace(call.node, f"{model}.clip_grad_norm_({bound})")
+        walker.report("FSD301", call.node, True, *edits)
+
+
+def _replicated(thing: Thing, walker: Walker) -> bool:
+    node = thing.node
+    if not isinstance(node, ast.Call):
+        return True
+    for keyword in node.keywords:
+        if keyword.arg == "sharding_strategy" and last(walker, keyword.value) not in (
+            "FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2",
+        ):  # fmt: skip
+            return True
+        if keyword.arg is None:
+            return True
+    return False
+
+
+def method_clip(walker: Walker, call: Call) -> None:
+    """model.clip_grad_norm_ of FSDP1 communicates."""
+    if kind_of(call.owner, "fsdp1", walker) == "yes":
+        walker.event("FSD208", "clip_grad_norm_ of FSDP1", call.node)
+
+
+def scaled(walker: Walker, call: Call) -> None:
+    """scaler.step(optimizer) with an optimizer of an FSDP1 model."""
+    if kind_of(call.owner, "scaler", walker) != "yes" or not call.args:
+        return
+    for optimizer in call.args[0]:
+        if optimizer.kind == "optimizer" and kind_of(models(optimizer.of), "fsdp1", walker) == "yes":
+            walker.report("FSD306", call.node, _enabled(call.owner), how="ShardedGradScaler")
+            return
+
+
+def _enabled(things: Things) -> bool:
+    nodes = [thing.node for thing in things if isinstance(thing.node, ast.Call)]
+    return bool(nodes) and not any(keyword.arg == "enabled" for node in nodes for keyword in node.keywords)
+
+
+def compiled(walker: Walker, call: Call) -> None:
+    """torch.compile of an FSDP1 model wants the original parameters."""
+    for thing in call.args[0] if call.args else ():
+        node = thing.node
+        if thing.kind == "fsdp1" and isinstance(node, ast.Call) and kind_of(call.args[0], "fsdp1", walker) == "yes":
+            given = [keyword for keyword in node.keywords if keyword.arg in ("use_orig_params", None)]
+            if not given or is_false(given[0].value):
+                made = Call(node, "FSDP1", "", (), "", (), {})
+                walker.report("FSD307", call.node, False, *(add_argument(made, "use_orig_params=True") if not given else ()))
+
+
+def read_shape(walker: Walker, owner: Thing, node: ast.Attribute, things: Things) -> None:
+    """The number of dimensions of an FSDP1 parameter says nothing of the parameter before it was sharded."""
+    if node.attr in ("ndim", "dim") and owner.kind == "param" and kind_of(owner.of, "fsdp1", walker) == "yes":
+        walker.report("FSD308", node, True)
+
+
+def copied(walker: Walker, call: Call) -> None:
+    """copy.deepcopy of a sharded model."""
+    things = call.args[0] if call.args else ()
+    if kind_of(things, "fsdp2", walker) == "yes":
+        walker.report("FSD410", call.node, True)
+
+
+def forward(walker: Walker, call: Call) -> None:
+    """Unsharded parameters outside of forward."""
+    if kind_of(call.owner, "fsdp1", walker) == "yes":
+        walker.report("FSD309", call.node, True)
+
+
+def static(walker: Walker, call: Call) -> None:
+    """FSDP's static methods that gather."""
+    walker.event("FSD701", f"FSDP.{call.name.partition('.')[2]}", call.node)
+
+
+CALLS = {
+    "FSDP1": [wrapped],
+    "clip_grad_norm_": [clipped],
+    "torch.compile": [compiled],
+    "FSDP1.optim_state_dict": [static],
+    "FSDP1.full_optim_state_dict": [static],
+    "FSDP1.scatter_full_optim_state_dict": [static],
+    "FSDP1.summon_full_params": [static],
+}
+METHODS = {"clip_grad_norm_": [method_clip], "step": [scaled], "set_requires_gradient_sync": [forward]}
+ATTRIBUTES = [read_shape]

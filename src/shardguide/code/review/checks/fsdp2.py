@@ -1,0 +1,202 @@
+"""fully_shard, FSDP2 (FSD4xx): order, arguments, and what its modules can't do."""
+
+from __future__ import annotations
+
+import ast
+
+from ..records import Call, Edit, Thing, marked
+from ..walk import Walker
+from .common import constant, is_false, kind_of, last, models, replace, within
+
+_OLD = {
+    "sharding_strategy": "mesh and reshard_after_forward",
+    "cpu_offload": "offload_policy",
+    "auto_wrap_policy": "one call of fully_shard for each layer",
+    "backward_prefetch": "set_modules_to_backward_prefetch",
+    "mixed_precision": "mp_policy",
+    "ignored_modules": "ignored_params",
+    "ignored_states": "ignored_params",
+    "param_init_fn": "to_empty and your own initialisation",
+    "device_id": "torch.cuda.set_device",
+    "sync_module_states": "set_model_state_dict with broadcast_from_rank0",
+    "forward_prefetch": "set_modules_to_forward_prefetch",
+    "limit_all_gathers": "nothing: it is always so",
+    "use_orig_params": "nothing: it is always so",
+    "device_mesh": "mesh",
+    "process_group": "mesh",
+}
+
+
+def sharded(walker: Walker, call: Call) -> None:
+    """fully_shard(module, …), told before the module is marked."""
+    node, things = call.node, call.things("module", 0)
+    if "_composable.fully_shard" in call.full:
+        return
+    walker.fact("fsdp2", node)
+    walker.note("shard", node)
+    for keyword in node.keywords:
+        if keyword.arg in _OLD:
+            walker.report("FSD411", keyword.value, True, name=keyword.arg, now=_OLD[keyword.arg])
+    if walker.inside("FSDP1") or not things:
+        return
+    for thing in things:
+        if thing.kind == "modulelist" and len(things) == 1:
+            walker.report("FSD404", node, True)
+        if marked(thing, "fully_shard", walker.path) == "yes" and len(things) == 1 and thing.kind != "submodule":
+            if not thing.name.endswith("[]"):
+                walker.report("FSD406", node, thing.sure or not walker.loop_depth)
+        _after_whole(walker, call, thing)
+        _optimizers(walker, thing)
+    _mesh(walker, call)
+    policy = call.argument("offload_policy")
+    if isinstance(policy, ast.Name):
+        policy = walker.written(policy)
+    if isinstance(policy, ast.Call) and last(walker, policy.func) == "CPUOffloadPolicy":
+        walker.fact("cpu offload", node)
+        walker.mark(things, "cpu offload", node)
+
+
+def _after_whole(walker: Walker, call: Call, thing: Thing) -> None:
+    """A part that is sharded after the whole."""
+    whole = thing
+    for _ in range(12):
+        if not whole.of or whole.kind not in ("unknown", "submodule"):
+            return
+        whole = whole.of[0]
+        if marked(whole, "fully_shard", walker.path) == "yes":
+            walker.report("FSD402", call.node, True, part=walker.source(call.node.args[0]) if call.node.args else "a part")
+            return
+
+
+def _optimizers(walker: Walker, thing: Thing) -> None:
+    """An optimizer made of the parameters before they are sharded."""
+    for optimizer in walker.made:
+        if optimizer.kind != "optimizer" or optimizer.node is None:
+            continue
+        for model in models(optimizer.of):
+            if model is thing or within(thing, model):
+                sure = walker.made_path(optimizer)
+                if sure is not None and marked(model, "optimizer told", walker.path) == "no":
+                    walker.mark((model,), "optimizer told", optimizer.node)
+                    walker.report_at("FSD401", walker.made_file(optimizer), optimizer.node, sure and len(optimizer.of) == 1)
+
+
+def _mesh(walker: Walker, call: Call) -> None:
+    given = call.argument("mesh")
+    for mesh in call.named.get("mesh", ()):
+        node = mesh.node
+        if mesh.kind != "mesh" or not isinstance(node, ast.Call) or len(call.named["mesh"]) > 1:
+            continue
+        shape = node.args[1] if len(node.args) > 1 else _keyword(node, "mesh_shape")
+        if isinstance(shape, ast.Tuple) and len(shape.elts) == 2 and given is not None:
+            if len(node.args) < 3 and _keyword(node, "mesh_dim_names") is None and all(k.arg for k in node.keywords):
+                walker.report("FSD418", call.node, True)
+
+
+def _keyword(node: ast.Call, name: str) -> ast.expr | None:
+    return next((keyword.value for keyword in node.keywords if keyword.arg == name), None)
+
+
+def loop(walker: Walker, node: ast.For | ast.AsyncFor) -> None:
+    """Modules in the order of modules(): a parent comes before its children."""
+    call = node.iter
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in ("modules", "named_modules"):
+        return
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.If) and isinstance(inner.test, ast.Call) and len(inner.test.args) == 2:
+            classes = inner.test.args[1]
+            several = isinstance(classes, ast.Tuple) and len(classes.elts) > 1
+            shards = any(
+                isinstance(found, ast.Call) and last(walker, found.func) == "fully_shard"
+                for statement in inner.body
+                for found in ast.walk(statement)
+            )
+            if several and shards and not any(isinstance(item, ast.Break) for item in ast.walk(inner)):
+                walker.report("FSD407", node.iter, False, *replace(call, f"reversed(list({walker.source(call)}))"))
+
+
+def forward(walker: Walker, call: Call) -> None:
+    """model.forward(x): the hooks that gather hang on the call of the module."""
+    if kind_of(call.owner, "fsdp2", walker) == "yes" and isinstance(call.node.func, ast.Attribute):
+        edits = replace(call.node.func, walker.source(call.node.func.value))
+        walker.report("FSD405", call.node, True, *edits)
+
+
+def no_sync(walker: Walker, call: Call) -> None:
+    """no_sync is FSDP1's and DDP's."""
+    if kind_of(call.owner, "fsdp2", walker) == "yes" and all(thing.kind not in ("ddp", "fsdp1") for thing in call.owner):
+        walker.report("FSD408", call.node, True)
+
+
+def clip(walker: Walker, call: Call) -> None:
+    """clip_grad_norm_ as a method is FSDP1's."""
+    if kind_of(call.owner, "fsdp2", walker) == "yes" and isinstance(call.node.func, ast.Attribute):
+        if all(thing.kind in ("unknown", "module") and thing.name != "accelerator" for thing in call.owner):
+            walker.report("FSD409", call.node, True)
+
+
+def sync(walker: Walker, call: Call) -> None:
+    """set_requires_gradient_sync: off and never on again."""
+    given = call.argument("requires_gradient_sync", 0)
+    walker.fact("sync off" if is_false(given) else "sync on", call.node)
+
+
+def root_only(walker: Walker) -> None:
+    """One call of fully_shard in a whole program, on the whole model."""
+    shards = [mark for mark in walker.marks if mark.what == "shard"]
+    if len(shards) != 1 or walker.unknown_with_model():
+        return
+    mark = shards[0]
+    if mark.looped or not isinstance(mark.node, ast.Call) or not mark.node.args:
+        return
+    first = mark.node.args[0]
+    if isinstance(first, (ast.List, ast.Tuple)):
+        return
+    walker.fact("root only", mark.node)
+    walker.facts["root only"][-1] = (mark.file, mark.node)
+
+
+def project(walker: Walker) -> None:
+    """What the whole program does, or never does."""
+    facts = walker.facts
+    if facts.get("sync off") and not facts.get("sync on"):
+        for file, node in facts["sync off"]:
+            walker.report_at("FSD420", file, node, False)
+    if len({id(node) for _, node in facts.get("fsdp2", ())}) == 1:
+        for file, node in facts.get("root only", ())[:1]:
+            walker.report_at("FSD403", file, node, False)
+    if facts.get("cpu offload") and facts.get("backend nccl") and not facts.get("other backend"):
+        for file, node in facts["backend nccl"]:
+            walker.report_at("FSD414", file, node, False, *_backend(node))
+
+
+def _backend(node: ast.AST) -> tuple[Edit, ...]:
+    if isinstance(node, ast.Call):
+        for given in (*node.args[:1], *(k.value for k in node.keywords if k.arg == "backend")):
+            if constant(given) == "nccl":
+                return replace(given, '"cpu:gloo,cuda:nccl"')
+    return ()
+
+
+def loaded(walker: Walker, call: Call) -> None:
+    """load_state_dict of plain tensors into sharded parameters."""
+    if kind_of(call.owner, "fsdp2", walker) != "yes" or not call.node.args:
+        return
+    given = call.node.args[0]
+    if isinstance(given, ast.Name):
+        given = walker.written(given) or given
+    if isinstance(given, ast.Call) and walker.full(given.func) == "torch.load":
+        walker.report("FSD417", call.node, False)
+
+
+CALLS = {"fully_shard": [sharded]}
+METHODS = {
+    "forward": [forward],
+    "no_sync": [no_sync],
+    "clip_grad_norm_": [clip],
+    "set_requires_gradient_sync": [sync],
+    "load_state_dict": [loaded],
+}
+LOOPS = [loop]
+ENDS = [root_only]
+PROJECT = [project]
