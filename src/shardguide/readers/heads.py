@@ -31,7 +31,7 @@ def is_stats(head: bytes) -> bool:
 
 # The first line of a stack: py-spy's process and thread, faulthandler's announcement and thread.
 _STACK = (b"Process ", b"Thread ", b"Current thread 0x", b"Timeout (")
-_IN_STACK = (b"\nPython v", b'): "', b"(idle)", b"(active", b"(most recent call first):")
+_IN_STACK = (b"\nPython v", b"(idle)", b"(active", b"(most recent call first):")
 
 
 def is_stacks(head: bytes) -> bool:
@@ -43,7 +43,13 @@ def is_stacks(head: bytes) -> bool:
 
 
 # How the reports of tools about the machine begin.
-_REPORT = (b"Collecting environment information", b"PyTorch version: ", b"# nccl-tests version", b"# nThread ", b"==============NVSMI LOG")
+_REPORT = (
+    b"Collecting environment information",
+    b"PyTorch version: ",
+    b"# nccl-tests version",
+    b"# nThread ",
+    b"==============NVSMI LOG",
+)
 
 
 def is_report(head: bytes) -> bool:

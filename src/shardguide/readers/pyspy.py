@@ -60,12 +60,14 @@ class Process(NamedTuple):
         """The main thread: by its name, else the one that began with the program's own file."""
         named = [one for one in self.threads if one.name == "MainThread"]
         begun = [one for one in self.threads if one.frames and one.frames[-1].function == "<module>"]
-        return (named or begun or list(self.threads[-1:]) or [None])[0]
+        return next(iter((*named, *begun, *self.threads[-1:])), None)
 
 
 _PROCESS = re.compile(r"Process (?P<pid>\d{1,10}): ?(?P<command>.{0,600})$")
 _PARENT = re.compile(r"(?:Parent )?Process \d{1,10}: |Python v\d")
-_THREAD = re.compile(r'Thread (?:0x[0-9A-Fa-f]{1,16}|\d{1,20}) \((?P<state>idle|active|[\w+]{1,20})\)(?:: "(?P<name>[^"]{0,200})")?$')
+_THREAD = re.compile(
+    r'Thread (?:0x[0-9A-Fa-f]{1,16}|\d{1,20}) \((?P<state>idle|active|[\w+]{1,20})\)(?:: "(?P<name>[^"]{0,200})")?$'
+)
 _FRAME = re.compile(r"(?P<function>\S.{0,300}?) \((?P<file>[^()]{1,400}?)(?::(?P<line>\d{1,8}))?\)$")
 _LOCALS = re.compile(r"(?P<name>global_rank|rank|RANK): (?P<rank>\d{1,6})$")
 _FAULT = re.compile(

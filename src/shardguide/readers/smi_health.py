@@ -34,7 +34,9 @@ class OnGpu(NamedTuple):
     line: int
 
 
-_FIRST = re.compile(r"\|?\s*(?P<gpu>\d{1,4})\s+\S.*?\|\s*[0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{1,2}:[0-9A-Fa-f]{2}\.\d\s+\S+\s*\|\s*(?P<ecc>\S+)\s*\|")
+_FIRST = re.compile(
+    r"\|?\s*(?P<gpu>\d{1,4})\s+\S.*?\|\s*[0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{1,2}:[0-9A-Fa-f]{2}\.\d\s+\S+\s*\|\s*(?P<ecc>\S+)\s*\|"
+)
 _PROCESS = re.compile(
     r"\|\s*(?P<gpu>\d{1,4})\s+(?:(?P<gi>N/A|\d{1,4})\s+(?P<ci>N/A|\d{1,4})\s+)?(?P<pid>\d{1,10})\s+(?P<type>C|C\+G|M\+C)\s+"
     r"(?P<name>\S.{0,200}?)\s+(?P<mib>\d{1,9})MiB\s*\|"
@@ -60,9 +62,7 @@ def table(lines: Iterable[tuple[int, str]]) -> tuple[list[Finding], list[OnGpu]]
         process = _PROCESS.search(text)
         if process:
             part = "" if process["gi"] in (None, "N/A") else f"{process['gi']}/{process['ci']}"
-            running.append(
-                OnGpu(process["gpu"], part, process["pid"], process["name"], int(process["mib"]), number)
-            )
+            running.append(OnGpu(process["gpu"], part, process["pid"], process["name"], int(process["mib"]), number))
             continue
         first = _FIRST.search(text)
         if first:

@@ -14,10 +14,24 @@ if TYPE_CHECKING:
 
 # Called so by everybody; that it is the rank is still not certain.
 _MAIN = frozenset(
-    """
-    is_main_process is_local_main_process is_rank_zero is_rank_0 is_rank0 is_master is_master_process is_global_zero
-    is_world_process_zero is_local_process_zero is_main is_primary is_chief master_process main_process is_leader
-    """.split()
+    [
+        "is_main_process",
+        "is_local_main_process",
+        "is_rank_zero",
+        "is_rank_0",
+        "is_rank0",
+        "is_master",
+        "is_master_process",
+        "is_global_zero",
+        "is_world_process_zero",
+        "is_local_process_zero",
+        "is_main",
+        "is_primary",
+        "is_chief",
+        "master_process",
+        "main_process",
+        "is_leader",
+    ]
 )
 _GUARDS = frozenset({"isinstance", "issubclass", "hasattr", "callable", "getattr", "type"})
 _RELEASE = ("version", "Version", "is_available", "parse_version", "is_torch_version", "is_fsdp")

@@ -30,7 +30,19 @@ class Definition(NamedTuple):
 class File:
     """One parsed file."""
 
-    __slots__ = ("_lines", "base", "classes", "functions", "imports", "path", "stars", "text", "tree", "values")
+    __slots__ = (
+        "_lines",
+        "_nodes",
+        "base",
+        "classes",
+        "functions",
+        "imports",
+        "path",
+        "stars",
+        "text",
+        "tree",
+        "values",
+    )
 
     def __init__(self, path: str, base: str, text: str, tree: ast.Module) -> None:
         self.path = path  # as the user gave it
@@ -38,6 +50,7 @@ class File:
         self.text = text
         self.tree = tree
         self._lines: list[bytes] | None = None
+        self._nodes: set[int] | None = None
         self.imports: dict[str, str] = {}
         self.stars: list[str] = []
         self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
@@ -78,6 +91,12 @@ class File:
         if self._lines is None:
             self._lines = [line.encode("utf-8", "replace") for line in self.text.split("\n")]
         return self._lines
+
+    def holds(self, node: ast.AST) -> bool:
+        """Whether a node is one of this file's."""
+        if self._nodes is None:
+            self._nodes = {id(inner) for inner in ast.walk(self.tree)}
+        return id(node) in self._nodes
 
     def source(self, node: ast.AST, limit: int = 80) -> str:
         """An expression as it is written, on one line, shortened."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from shardguide.guidance.hints import NamedTuple
+from shardguide.guidance.hints import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .project import File
 
 
 class Edit(NamedTuple):
@@ -62,7 +65,11 @@ class Thing:
         self.of: tuple[Thing, ...] = ()  # what it was made from: parameters of a model, an optimizer of parameters
         self.attrs: dict[str, Things] = {}
         self.marks: list[Mark] = []  # what happened to it, in order
-        self.file: object = None
+        self.file: File | None = None
+
+    def home(self, otherwise: File) -> File:
+        """The file that it was made in."""
+        return self.file if self.file is not None else otherwise
 
 
 Things = tuple[Thing, ...]
@@ -123,7 +130,7 @@ def implied(mark: Path, here: Path) -> bool:
 
 
 def marked(thing: Thing, what: str, path: Path, before: int = -1) -> str:
-    """ "yes", "maybe" or "no": whether ``what`` happened to the thing on the way to ``path``."""
+    """Say "yes", "maybe" or "no": whether ``what`` happened to the thing on the way to ``path``."""
     answer = "no"
     for mark in thing.marks:
         if mark.what != what or (before >= 0 and mark.at >= before):

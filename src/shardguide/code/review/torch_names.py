@@ -4,24 +4,63 @@ from __future__ import annotations
 
 # Every rank of the group must call these, in the same order.
 COLLECTIVES = frozenset(
-    """
-    barrier monitored_barrier all_reduce all_reduce_coalesced reduce broadcast broadcast_object_list all_gather
-    all_gather_object all_gather_into_tensor all_gather_single all_gather_coalesced gather gather_object scatter
-    scatter_object_list reduce_scatter reduce_scatter_tensor reduce_scatter_single all_to_all all_to_all_single
-    """.split()
+    [
+        "barrier",
+        "monitored_barrier",
+        "all_reduce",
+        "all_reduce_coalesced",
+        "reduce",
+        "broadcast",
+        "broadcast_object_list",
+        "all_gather",
+        "all_gather_object",
+        "all_gather_into_tensor",
+        "all_gather_single",
+        "all_gather_coalesced",
+        "gather",
+        "gather_object",
+        "scatter",
+        "scatter_object_list",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "reduce_scatter_single",
+        "all_to_all",
+        "all_to_all_single",
+    ]
 )
 # Of torch.distributed.checkpoint and its state_dict module.
 CHECKPOINT = frozenset(
-    """
-    save load async_save save_state_dict load_state_dict get_state_dict get_model_state_dict get_optimizer_state_dict
-    set_state_dict set_model_state_dict set_optimizer_state_dict
-    """.split()
+    [
+        "save",
+        "load",
+        "async_save",
+        "save_state_dict",
+        "load_state_dict",
+        "get_state_dict",
+        "get_model_state_dict",
+        "get_optimizer_state_dict",
+        "set_state_dict",
+        "set_model_state_dict",
+        "set_optimizer_state_dict",
+    ]
 )
 CALLED = frozenset(
-    """
-    init_process_group new_group destroy_process_group get_rank get_node_local_rank get_world_size is_initialized
-    isend irecv send recv batch_isend_irecv init_device_mesh fully_shard
-    """.split()
+    [
+        "init_process_group",
+        "new_group",
+        "destroy_process_group",
+        "get_rank",
+        "get_node_local_rank",
+        "get_world_size",
+        "is_initialized",
+        "isend",
+        "irecv",
+        "send",
+        "recv",
+        "batch_isend_irecv",
+        "init_device_mesh",
+        "fully_shard",
+    ]
 )
 # Without the process group none of these works.
 NEED_GROUP = COLLECTIVES | {"new_group", "get_rank", "get_world_size", "send", "recv", "isend", "irecv"}
@@ -37,12 +76,42 @@ INTERESTING = (
     | CHECKPOINT
     | CALLED
     | frozenset(
-        """
-        FSDP FullyShardedDataParallel DDP DistributedDataParallel wrap DistributedSampler DataLoader GradScaler
-        ShardedGradScaler set_device set_device_index no_sync clip_grad_norm_ summon_full_params state_dict parameters
-        set_epoch Join deepcopy to_empty wait consolidate_state_dict full_tensor optim_state_dict ZeroRedundancyOptimizer
-        Adam AdamW SGD getenv environ compile convert_sync_batchnorm full_optim_state_dict optim_state_dict_to_load
-        """.split()
+        [
+            "FSDP",
+            "FullyShardedDataParallel",
+            "DDP",
+            "DistributedDataParallel",
+            "wrap",
+            "DistributedSampler",
+            "DataLoader",
+            "GradScaler",
+            "ShardedGradScaler",
+            "set_device",
+            "set_device_index",
+            "no_sync",
+            "clip_grad_norm_",
+            "summon_full_params",
+            "state_dict",
+            "parameters",
+            "set_epoch",
+            "Join",
+            "deepcopy",
+            "to_empty",
+            "wait",
+            "consolidate_state_dict",
+            "full_tensor",
+            "optim_state_dict",
+            "ZeroRedundancyOptimizer",
+            "Adam",
+            "AdamW",
+            "SGD",
+            "getenv",
+            "environ",
+            "compile",
+            "convert_sync_batchnorm",
+            "full_optim_state_dict",
+            "optim_state_dict_to_load",
+        ]
     )
 )
 

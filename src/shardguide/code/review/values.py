@@ -19,9 +19,28 @@ _BUILTINS = frozenset(dir(builtins))
 _RANK_KEYS = {"RANK": "rank", "SLURM_PROCID": "rank", "LOCAL_RANK": "local_rank", "SLURM_LOCALID": "local_rank"}
 # Methods that a rank-dependent branch may call without another rank taking notice.
 _QUIET = frozenset(
-    """
-    print info debug warning error append add update write log join format items keys values get split strip flush close
-    """.split()
+    [
+        "print",
+        "info",
+        "debug",
+        "warning",
+        "error",
+        "append",
+        "add",
+        "update",
+        "write",
+        "log",
+        "join",
+        "format",
+        "items",
+        "keys",
+        "values",
+        "get",
+        "split",
+        "strip",
+        "flush",
+        "close",
+    ]
 )
 # Methods that give back the object itself.
 _SAME = frozenset({"to", "cuda", "cpu", "train", "eval", "half", "bfloat16", "float", "double", "requires_grad_"})
@@ -201,7 +220,7 @@ def _own(walker: Walker, call: Call, target: Definition) -> Things:
     if node.decorator_list and any("contextmanager" in dotted_text(item) for item in node.decorator_list):
         walker.escape((*call.args, *call.named.values()), call.node)
         return ()
-    if not walker.worth(node.name):
+    if not walker.worth(node):
         _touched(walker, call)
         return ()
     return walker.enter(target, call.args, call.named, None)
@@ -217,7 +236,7 @@ def _instance(walker: Walker, call: Call, target: Definition) -> Thing:
     made.attrs["class"] = (Thing("class", node.name, node),)
     made.attrs["class"][0].file = target.file
     for item in node.body:
-        if isinstance(item, ast.FunctionDef) and item.name == "__init__" and walker.worth("__init__", item):
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__" and walker.worth(item):
             walker.enter(Definition(target.file, item, node), call.args, call.named, made)
     walker.seen.add(node)
     return made
@@ -246,7 +265,7 @@ def _method(walker: Walker, call: Call) -> Things:
         if kind in ("instance", "module") and "class" in owner.attrs:
             held = owner.attrs["class"][0]
             for item in getattr(held.node, "body", ()):
-                if isinstance(item, ast.FunctionDef) and item.name == name and walker.worth(name, item):
+                if isinstance(item, ast.FunctionDef) and item.name == name and walker.worth(item):
                     definition = Definition(held.file, item, held.node)  # type: ignore[arg-type]
                     out.extend(walker.enter(definition, call.args, call.named, owner))
                     break
@@ -312,6 +331,7 @@ def _torch(walker: Walker, call: Call) -> Things:
         made.of = call.things("sampler", 3)
     if walker.inside("meta") and kind in ("module", "modulelist"):
         walker.mark((made,), "meta", node)
+    walker.mark((made,), "made", node)
     walker.made.append(made)
     return (made,)
 

@@ -7,120 +7,35 @@ check can tell what surely happened from what may have. Nothing is run.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-
-from shardguide.guidance.hints import NamedTuple
 
 from .conditions import of_test
 from .project import Definition, File, Project, dotted_text
-from .records import Call, Condition, Edit, Finding, Mark, Path, Thing, Things, marked
-from .torch_names import INTERESTING, short
+from .records import Call, Condition, Thing, Things
+from .state import Facts, State
+from .torch_names import short
 from .values import value
 
 _DEPTH = 7  # calls into the project, one inside the other
-_BUDGET = 60_000  # statements for one root; a program that repeats itself through its calls ends here
 _RANKS = {"rank": "rank", "global_rank": "rank", "local_rank": "local_rank"}
 
 
-class Event(NamedTuple):
-    """A collective, in the order of the program."""
-
-    code: str  # the rule that speaks of it when ranks don't all reach it
-    what: str
-    node: ast.AST
-    file: File
-    path: Path
-    sure: bool
-
-
-class Frame:
-    """A function while it is followed."""
-
-    __slots__ = ("env", "file", "number", "outer", "returns")
-
-    def __init__(self, file: File, outer: Frame | None, number: int) -> None:
-        self.file = file
-        self.outer = outer
-        self.number = number
-        self.env: dict[str, Things] = {}
-        self.returns: list[Thing] = []
-
-
-Check = Callable[["Walker", Call], None]
-
-
-class Walker:
+class Walker(State):
     """Follows one root (a module's own code, a function nobody calls, a class) and tells the checks of every call."""
 
-    def __init__(self, project: Project, checks: Checks, facts: dict[str, list[tuple[File, ast.AST]]]) -> None:
-        self.project = project
+    def __init__(self, project: Project, checks: Checks, facts: Facts, follow: set[ast.AST]) -> None:
+        super().__init__(project, facts)
         self.checks = checks
-        self.facts = facts  # what the whole project does somewhere, for the checks at the end
-        self.findings: list[Finding] = []
         self.seen: set[ast.AST] = set()  # functions and classes that were followed
-        self.stack: list[ast.AST] = []
         self.globals: dict[int, dict[str, Things]] = {}  # what a module's own code has bound, by file
-        self.follow: set[str] = set()  # names of functions that lead to something of interest
+        self.interesting = follow  # functions that lead to something of interest
         self.cache: dict[int, Things] = {}
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin a new root."""
-        self.path: Path = ()
-        self.at = 0
-        self.frames = 0
-        self.budget = _BUDGET
-        self.events: list[Event] = []
-        self.unknown: list[Path] = []  # calls that could not be followed
-        self.made: list[Thing] = []  # in order
-        self.contexts: list[tuple[str, ast.AST, Things]] = []  # with statements around
-        self.frame: Frame
-
-    # What checks use
-
-    def report(
-        self, code: str, node: ast.AST, certain: bool = True, *edits: Edit, guarded: bool = False, **words: str
-    ) -> None:
-        """A finding at ``node``. Under a test of what an object or a release is nothing is said, unless ``guarded``."""
-        if not guarded and any(condition.kind == "guard" for condition in self.path):
-            return
-        self.report_at(code, self.frame.file, node, certain, *edits, **words)
-
-    def report_at(self, code: str, file: File, node: ast.AST, certain: bool = True, *edits: Edit, **words: str) -> None:
-        """A finding in a file, whatever the conditions."""
-        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
-        before = file.lines[line - 1][:column].decode("utf-8", "replace") if line <= len(file.lines) else ""
-        self.findings.append(
-            Finding(code, file.path, line, len(before) + 1, certain, tuple(sorted(words.items())), tuple(edits))
-        )
-
-    def mark(self, things: Things, what: str, node: ast.AST) -> None:
-        """Note that something happened to things."""
-        for thing in things:
-            thing.marks.append(Mark(what, node, self.path, self.at))
-
-    def fact(self, what: str, node: ast.AST) -> None:
-        """Note that the project does something somewhere."""
-        self.facts.setdefault(what, []).append((self.frame.file, node))
-
-    def event(self, code: str, what: str, node: ast.AST, sure: bool = True) -> None:
-        """A collective takes place here."""
-        self.events.append(Event(code, what, node, self.frame.file, self.path, sure))
-
-    def inside(self, context: str) -> bool:
-        """Whether a with statement of that name is around."""
-        return any(name == context for name, _, _ in self.contexts)
-
-    def source(self, node: ast.AST) -> str:
-        """An expression as written."""
-        return self.frame.file.source(node)
 
     # Roots
 
     def module(self, file: File) -> None:
         """Follow a module's own statements."""
         self.reset()
-        self.frame = self._frame(file, None)
+        self.frame = self.new_frame(file)
         self.block(file.tree.body)
         self.globals[id(file)] = self.frame.env
         self.checks.end(self)
@@ -128,14 +43,14 @@ class Walker:
     def function(self, definition: Definition, owner: Thing | None = None) -> None:
         """Follow a function with unknown arguments."""
         self.reset()
-        self.frame = self._frame(definition.file, None)
+        self.frame = self.new_frame(definition.file)
         self.enter(definition, (), {}, owner)
         self.checks.end(self)
 
     def whole_class(self, file: File, node: ast.ClassDef) -> None:
         """Follow a class: its constructor, then each method, on one object."""
         self.reset()
-        self.frame = self._frame(file, None)
+        self.frame = self.new_frame(file)
         owner = Thing("instance", node.name, node)
         owner.file = file
         methods = [item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))]
@@ -144,15 +59,11 @@ class Walker:
             first = item.name in ("__init__",)
             # Which methods run, and in what order, only the caller knows.
             self.path = () if first else (Condition(f"method {item.name}", True, ""),)
-            if not first and item in self.seen:
+            if not self.worth(item):
                 continue
             self.enter(Definition(file, item, node), (), {}, owner)
         self.path = ()
         self.checks.end(self)
-
-    def _frame(self, file: File, outer: Frame | None) -> Frame:
-        self.frames += 1
-        return Frame(file, outer, self.frames)
 
     def enter(
         self,
@@ -169,7 +80,7 @@ class Walker:
         self.seen.add(node)
         self.stack.append(node)
         outer, path, contexts = self.frame, self.path, self.contexts
-        self.frame = self._frame(target.file, None)
+        self.frame = self.new_frame(target.file)
         if closure:
             self.frame.env.update(outer.env)
         names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
@@ -214,6 +125,7 @@ class Walker:
                 return _exits(value)
         elif isinstance(node, ast.Assign):
             things = self.value(node.value)
+            self.checks.assigned(self, node)
             for target in node.targets:
                 self.bind(target, things, node.value)
         elif isinstance(node, (ast.AnnAssign, ast.AugAssign)):
@@ -226,11 +138,15 @@ class Walker:
         elif isinstance(node, (ast.For, ast.AsyncFor)):
             self.bind(node.target, self.elements(self.value(node.iter), node.iter), None)
             self.checks.loop(self, node)
+            self.loop_depth += 1
             self.block(node.body)
+            self.loop_depth -= 1
             self.block(node.orelse)
         elif isinstance(node, ast.While):
             self.value(node.test)
+            self.loop_depth += 1
             self.block(node.body)
+            self.loop_depth -= 1
             self.block(node.orelse)
         elif isinstance(node, (ast.With, ast.AsyncWith)):
             return self._with(node)
@@ -240,9 +156,7 @@ class Walker:
             if node.value is not None:
                 self.frame.returns.extend(self.value(node.value))
             return True
-        elif isinstance(node, ast.Raise):
-            return True
-        elif isinstance(node, (ast.Continue, ast.Break)):
+        elif isinstance(node, (ast.Raise, ast.Continue, ast.Break)):
             return True
         elif isinstance(node, ast.Match):
             self.value(node.subject)
@@ -325,6 +239,7 @@ class Walker:
     def bind(self, target: ast.expr, things: Things, value: ast.expr | None) -> None:
         """Give names what an expression stands for."""
         if isinstance(target, ast.Name):
+            self.frame.written[target.id] = value if target.id not in self.frame.written else None
             self.frame.env[target.id] = things or (Thing("unknown", target.id, target, sure=False),)
         elif isinstance(target, ast.Attribute):
             for owner in self.value(target.value):
@@ -365,25 +280,9 @@ class Walker:
         thing.attrs[name] = (made,)
         return made
 
-    def worth(self, name: str, node: ast.AST | None = None) -> bool:
+    def worth(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         """Whether a function leads to anything of interest."""
-        return (
-            name in self.follow
-            if node is None or name != "__init__"
-            else has_interest(interesting(node) | self.follow_of(node))
-        )
-
-    def follow_of(self, node: ast.AST) -> set[str]:
-        """Names of interest that a function calls."""
-        return {"parameters"} if interesting(node) & self.follow else set()
-
-    def escape(self, groups: tuple[Things, ...], node: ast.AST) -> None:
-        """These things were given to code that cannot be followed."""
-        for things in groups:
-            self.mark(things, "escaped", node)
-            for thing in things:
-                if thing.kind in ("params", "param"):
-                    self.mark(thing.of, "escaped", node)
+        return node in self.interesting
 
     def peek(self, node: ast.expr) -> Things:
         """What an expression that was looked at before stands for, without telling the checks again."""
@@ -424,42 +323,14 @@ class Checks:
     def context(self, walker: Walker, node: ast.With | ast.AsyncWith, item: ast.withitem, name: str) -> None:
         """Tell of a with statement."""
 
+    def assigned(self, walker: Walker, node: ast.Assign) -> None:
+        """Tell of an assignment."""
+
     def attribute_set(self, walker: Walker, owner: Thing, node: ast.Attribute, things: Things) -> None:
         """Tell of an assignment to an attribute."""
 
     def end(self, walker: Walker) -> None:
         """Tell that a root was followed to its end."""
-
-
-def kinds(things: Things, kind: str, walker: Walker) -> str:
-    """ "yes", "maybe" or "no": whether things are of a kind here ("fsdp2": after fully_shard)."""
-    if not things:
-        return "no"
-    if kind == "fsdp2":
-        answers = {marked(thing, "fully_shard", walker.path) for thing in things}
-    else:
-        answers = {"yes" if thing.kind == kind else "no" for thing in things}
-    return answers.pop() if len(answers) == 1 else "maybe" if answers & {"yes", "maybe"} else "no"
-
-
-def interesting(node: ast.AST) -> set[str]:
-    """Names that a function calls or asks for, for the decision whether to follow it."""
-    out: set[str] = set()
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Call):
-            function = inner.func
-            if isinstance(function, ast.Attribute):
-                out.add(function.attr)
-            elif isinstance(function, ast.Name):
-                out.add(function.id)
-        elif isinstance(inner, ast.Attribute) and inner.attr == "environ":
-            out.add("environ")
-    return out
-
-
-def has_interest(names: set[str]) -> bool:
-    """Whether any of the names is one that the review knows."""
-    return not names.isdisjoint(INTERESTING)
 
 
 def _static(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -116,16 +116,17 @@ def _verify(arguments: Namespace) -> int:
     if wants_json(arguments):
         _json(record)
     else:
-        output.page(_view(record, arguments.verbose), arguments.format)
+        output.page(_view(record, arguments.verbose, bool(arguments.docs)), arguments.format)
     return 1 if record["not_found"] else 0
 
 
-def _view(record: dict[str, Any], verbose: bool) -> list[Block]:
+def _view(record: dict[str, Any], verbose: bool, docs: bool) -> list[Block]:
     where = record["torch"]["path"] or "no PyTorch at hand"
+    opened = (("opened again in --docs", str(record["pages_opened"]), ""),) if docs else ()
     rows = (
         ("claims for this release", str(record["claims"]), ""),
         ("found again", str(record["found"]), "passed" if not record["not_found"] else "failed"),
-        ("opened again in --docs", str(record["pages_opened"]), ""),
+        *opened,
         ("on documentation pages only", str(record["page_only"]), ""),
         ("not found", str(len(record["not_found"])), "failed" if record["not_found"] else ""),
     )
@@ -171,7 +172,7 @@ def _document(arguments: Namespace) -> int:
     if wants_json(arguments):
         _json(record)
         return 0
-    output.page(view(record, verbose=True), "md")
+    output.page(view(record, verbose=True), arguments.format if sys.stdout.isatty() else "md")
     return 0
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 APPROVE = "Is this the fix to make? Nothing is changed before you confirm it."
 SHOWN = 5  # diagnoses in an answer
 LEFT = 100  # files that were left aside, by name
+# Words of the reports that context.py reads.
+REPORTS = ("NVIDIA-SMI ", "NVSMI LOG", "CPU Affinity", "algbw", "PyTorch version: ", "memory.total [", "nvidia-nccl-cu")
 
 
 class DiagnoseRequest(NamedTuple):
@@ -52,7 +54,8 @@ def diagnose(request: DiagnoseRequest, executor: Executor | None = None) -> Guid
         raise UnusableInput("diagnose needs a log or a dump, or --question with what happens in words.")
     resolved = resolve(request.torch, request.site_packages, request.remembered.get("torch"))
     inputs, left = collect(request.paths) if request.paths else ([], [])
-    logs, cut = read([one for one in inputs if one.kind == "log"], executor)
+    logs, cut = read([one for one in inputs if one.kind in ("log", "report")], executor)
+    logs = _without_ranks(logs, {one.path for one in inputs if one.kind == "report"})
     start = order.first(logs, empty_ranks(left))
     recorded, damaged = from_dumps([one for one in inputs if one.kind == "flight recorder"], executor)
     damaged = [*cut, *damaged]
@@ -60,20 +63,30 @@ def diagnose(request: DiagnoseRequest, executor: Executor | None = None) -> Guid
         raise UnusableInput(damaged[0])
     by_words, facts = from_words(logs)
     measured, numbers, broken = from_measurements(inputs)
+    standing, unread = from_stacks(inputs, logs, executor)
+    if unread and len(unread) + len(damaged) == len(inputs):
+        raise UnusableInput(unread[0])
     by_ranks = (
         [*watchdog.from_logs(logs, start.job), *verdicts.verdicts(start.job, logs, [*by_words, *recorded])]
         if logs
         else []
     )
     by_words = [*numbers_of.decided(by_words, logs), *placement.from_logs(logs)]
+    if standing:
+        # The line in one stack says less than all stacks together.
+        by_words = [one for one in by_words if one.diagnosis.id != "rank_waits_in_collective"]
     # Disagreements of several groups in Flight Recorder dumps stay apart: the later ones follow from the first.
-    spoken_for = with_question([*once([*by_words, *measured]), *by_ranks, *recorded], request.question)
+    known = [*once([*by_words, *measured]), *by_ranks, *standing, *recorded]
+    known, resolved, more = in_context(known, inputs, logs, resolved, request)
+    spoken_for = with_question(known, request.question)
     found = order.ranked(spoken_for, start)
     if request.code:
         from .code_lines import locate
 
         found = locate(found, request.code)
-    record = _record(request, resolved, inputs, [*left, *damaged, *broken], logs, start, found, [*facts, *numbers])
+    record = _record(
+        request, resolved, inputs, [*left, *damaged, *broken, *unread], logs, start, found, [*facts, *numbers, *more]
+    )
     return privacy.guarded(record, logs, request.anonymise)
 
 
@@ -126,6 +139,65 @@ def from_dumps(inputs: Sequence[Input], executor: Executor | None = None) -> tup
                       100.0 - number, (finding.file, number), place)
         )  # fmt: skip
     return found, damaged
+
+
+def from_stacks(
+    inputs: Sequence[Input], logs: Sequence[Evidence], executor: Executor | None = None
+) -> tuple[list[Candidate], list[str]]:
+    """What the stacks of running processes show, in files of their own and inside logs; and which files could not be read."""
+    paths = [one.path for one in inputs if one.kind == "stacks"]
+    inside = [log for log in logs if log.file != "-" and any(_is_stack(event.text) for event in log.events)]
+    if not paths and not inside:
+        return [], []
+    from . import stacks
+    from .reading import mapped
+    from .reading import stacks as read_stacks
+
+    found: list[Any] = []
+    damaged = []
+    for one in mapped(read_stacks, paths, executor):
+        if isinstance(one, str):
+            damaged.append(one)
+        else:
+            found += one
+    for log in inside:
+        found += stacks.inside(log)
+    return stacks.from_stacks(found), damaged
+
+
+def _is_stack(text: str) -> bool:
+    return '"MainThread"' in text or " (most recent call first):" in text
+
+
+def in_context(
+    found: list[Candidate],
+    inputs: Sequence[Input],
+    logs: Sequence[Evidence],
+    resolved: Resolved,
+    request: DiagnoseRequest,
+) -> tuple[list[Candidate], Resolved, list[Fact]]:
+    """The same with what reports about the machine add; the release that they state stands for the one that nobody named."""
+    if not any(one.kind == "report" for one in inputs) and not any(
+        word in event.text for log in logs for event in log.events for word in REPORTS
+    ):
+        return found, resolved, []
+    from . import context
+
+    reports = context.read(inputs, logs)
+    stated = None if request.torch else context.release(reports)
+    if stated:
+        resolved = resolve(None, request.site_packages, None, stated)
+    return context.weighed(found, reports, logs), resolved, context.facts(reports)
+
+
+def _without_ranks(logs: list[Evidence], reports: set[str]) -> list[Evidence]:
+    """A report whose file is named after a rank is no output of that rank."""
+    return [
+        log._replace(rank=None)
+        if log.file in reports and log.lines < 5000 and not log.raised and not log.failed
+        else log
+        for log in logs
+    ]
 
 
 def from_words(logs: Sequence[Evidence]) -> tuple[list[Candidate], list[Fact]]:

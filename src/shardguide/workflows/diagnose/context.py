@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import NamedTuple
 from shardguide.guidance.record import Fact
-from shardguide.knowledge import diagnosis_store
+from shardguide.knowledge import diagnosis_store, releases
 from shardguide.readers import collect_env, gpu_csv, nccl_tests, nvidia_smi, smi_health, topology
 from shardguide.readers.hw_evidence import HardwareEvidence
 from shardguide.readers.logs.excerpt import excerpt
@@ -50,7 +50,7 @@ class Reported(NamedTuple):
 
 def read(inputs: Sequence[Input], logs: Sequence[Evidence]) -> list[Reported]:
     """The reports in files of their own and inside logs. What is damaged says nothing."""
-    out = []
+    out: list[Reported] = []
     alone = {one.path for one in inputs if one.kind == "report"}
     for log in logs:
         starts = [
@@ -59,7 +59,9 @@ def read(inputs: Sequence[Input], logs: Sequence[Evidence]) -> list[Reported]:
             for word, length in _WORDS
             if word in event.text and (word != "NVIDIA-SMI " or "Driver" in event.text)
         ]
-        spans = [(1, _WHOLE)] if log.file in alone else [(max(1, at - _BEFORE), at + length) for at, length in starts[:16]]
+        spans = (
+            [(1, _WHOLE)] if log.file in alone else [(max(1, at - _BEFORE), at + length) for at, length in starts[:16]]
+        )
         if spans and log.file != "-" and len(out) < REPORTS:
             found = _reported(log.file, spans)
             if found:
@@ -131,7 +133,13 @@ def release(reports: Sequence[Reported]) -> tuple[str, str] | None:
         if one.torch is not None and re.match(r"\d+\.\d+", str(one.torch.value))
     ]
     minors = {".".join(version.split(".")[:2]) for version, _ in said}
-    return said[0] if len(minors) == 1 else None
+    if len(minors) != 1:
+        return None
+    try:
+        releases.normalise(said[0][0])
+    except UnusableInput:
+        return None  # a build of its own, or a release that is not known
+    return said[0]
 
 
 def weighed(found: Sequence[Candidate], reports: Sequence[Reported], logs: Sequence[Evidence]) -> list[Candidate]:
@@ -194,7 +202,7 @@ def _gpus(path: object) -> bool:
 # What nvidia-smi reports of a GPU: the diagnosis, and how sure it is that this disturbs a job.
 _STATES = {
     "ecc": ("gpu_uncorrected_ecc", "likely"),
-    "error": ("gpu_reports_err", "likely"),
+    "error": ("gpu_reports_err", "possible"),
     "fabric": ("fabric_manager_not_running", "likely"),
     "remap pending": ("gpu_remap_pending", "possible"),
     "retirement pending": ("gpu_remap_pending", "possible"),
@@ -231,12 +239,18 @@ def _processes(reports: Sequence[Reported]) -> list[Candidate]:
             if len({one.pid for one in here}) < 2:
                 continue
             away = [one for one in here if max(gpus[one.pid].values(), key=lambda each: each.mib).gpu != one.gpu]
-            shown = [Shown(report.file, one.line, f"GPU {one.gpu}: process {one.pid} ({one.mib:,} MiB)") for one in here]
+            shown = [
+                Shown(report.file, one.line, f"GPU {one.gpu}: process {one.pid} ({one.mib:,} MiB)") for one in here
+            ]
             if away:
                 elsewhere = max(gpus[away[0].pid].values(), key=lambda each: each.mib)
                 text = f"GPU {elsewhere.gpu}: process {elsewhere.pid} ({elsewhere.mib:,} MiB)"
-                first = Shown(report.file, away[0].line, f"GPU {away[0].gpu}: process {away[0].pid} ({away[0].mib:,} MiB)")
-                out.append(_candidate("gpu_extra_contexts", "likely", [first, Shown(report.file, elsewhere.line, text)]))
+                first = Shown(
+                    report.file, away[0].line, f"GPU {away[0].gpu}: process {away[0].pid} ({away[0].mib:,} MiB)"
+                )
+                out.append(
+                    _candidate("gpu_extra_contexts", "likely", [first, Shown(report.file, elsewhere.line, text)])
+                )
             else:
                 out.append(_candidate("gpu_shared_by_processes", "possible", shown[:4]))
     return out[:4]
@@ -278,7 +292,11 @@ def _driver(one: HardwareEvidence) -> list[Candidate]:
         return []
     shown = [
         Shown(one.file, one.driver.line, f"Nvidia driver version: {one.driver.value}"),
-        Shown(one.file, one.built_with.line, f"CUDA used to build PyTorch: {one.built_with.value}, which needs a driver from {least} on"),
+        Shown(
+            one.file,
+            one.built_with.line,
+            f"CUDA used to build PyTorch: {one.built_with.value}, which needs a driver from {least} on",
+        ),
     ]
     unusable = one.available is not None and not one.available.value
     return [_candidate("cuda_driver_too_old", "certain" if unusable else "possible", shown)]
@@ -299,7 +317,13 @@ def _mixed(reports: Sequence[Reported], found: Sequence[Candidate]) -> list[Cand
                 out.append(_candidate("gpus_of_different_memory", "possible", shown))
         parted = [one for one in report.findings if one.kind == "mig"]
         if parted and families & {"nccl-p2p", "nccl-setup", "device-mapping", "nccl-shm", "nccl-nvlink"}:
-            out.append(_candidate("mig_with_collectives", "possible", [Shown(report.file, parted[0].line, f"GPU {parted[0].gpu}: MIG enabled")]))
+            out.append(
+                _candidate(
+                    "mig_with_collectives",
+                    "possible",
+                    [Shown(report.file, parted[0].line, f"GPU {parted[0].gpu}: MIG enabled")],
+                )
+            )
     return out
 
 
@@ -335,5 +359,7 @@ def facts(reports: Sequence[Reported]) -> list[Fact]:
                 where = f"highest busbw{ranks}, of {len(one.rows)} sizes, at {best[1].size} bytes; {report.file}, line {best[1].line}"
                 out.append(Fact(f"{name}.busbw", str(best[0]), "GB/s", where))
             if one.average_busbw:
-                out.append(Fact(f"{name}.busbw_average", one.average_busbw, "GB/s", f"as printed{ranks}; {report.file}"))
+                out.append(
+                    Fact(f"{name}.busbw_average", one.average_busbw, "GB/s", f"as printed{ranks}; {report.file}")
+                )
     return out

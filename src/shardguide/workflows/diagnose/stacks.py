@@ -10,26 +10,48 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import NamedTuple
 from shardguide.knowledge import diagnosis_store
+from shardguide.readers import pyspy
+from shardguide.readers.logs.excerpt import excerpt
+from shardguide.readers.logs.records import Evidence
 from shardguide.readers.pyspy import Process, StackFrame, Thread
 
 from .match import Candidate, Shown
 
 MOST_RANKS = 16  # that are named one by one
+BEFORE, AFTER = 130, 400  # lines around a thread in a log: the other threads of its process
+MOST_BETWEEN = 200_000
 
 # Where a thread stands, by the innermost frame that says so: (file, function, what). Functions are matched by their last part.
 _C10D = r"torch/distributed/distributed_c10d\.py$"
 _RULES: tuple[tuple[re.Pattern[str], re.Pattern[str], str], ...] = tuple(
     (re.compile(rf"(?:^|/){file}"), re.compile(rf"(?:{function})$"), what)
     for file, function, what in (
-        (_C10D, "init_process_group|_new_process_group_helper|new_group|_new_group_with_tag|split_group|new_subgroups\\w*", "setup"),
+        (
+            _C10D,
+            "init_process_group|_new_process_group_helper|new_group|_new_group_with_tag|split_group|new_subgroups\\w*",
+            "setup",
+        ),
         (r"torch/distributed/rendezvous\.py$", ".*", "setup"),
         (_C10D, "destroy_process_group|_shutdown_backend|_abort_process_group", "ended"),
-        (_C10D, r"_?(?:all_|reduce|broadcast|gather|scatter|barrier|monitored_barrier|send|recv|isend|irecv|batch_isend)\w*", "collective"),
-        (r"torch/distributed/_functional_collectives\w*\.py$", r"wait_tensor|(?:all_|reduce_|broadcast|permute)\w*", "collective"),
+        (
+            _C10D,
+            r"_?(?:all_|reduce|broadcast|gather|scatter|barrier|monitored_barrier|send|recv|isend|irecv|batch_isend)\w*",
+            "collective",
+        ),
+        (
+            r"torch/distributed/_functional_collectives\w*\.py$",
+            r"wait_tensor|(?:all_|reduce_|broadcast|permute)\w*",
+            "collective",
+        ),
         (r"torch/distributed/fsdp/_fully_shard/_fsdp_collectives\.py$", "foreach_\\w+|__call__", "collective"),
-        (r"torch/distributed/fsdp/_fully_shard/_fsdp_param_group\.py$", "wait_for_unshard|_wait_for_post_backward|_wait_all_gather\\w*", "collective"),
+        (
+            r"torch/distributed/fsdp/_fully_shard/_fsdp_param_group\.py$",
+            "wait_for_unshard|_wait_for_post_backward|_wait_all_gather\\w*",
+            "collective",
+        ),
         (r"torch/distributed/fsdp/_(?:flat_param|runtime_utils)\.py$", r"_all_gather\w*|_reduce_grad\w*", "collective"),
         (r"torch/utils/data/_utils/worker\.py$", "_worker_loop", "worker"),
         (r"torch/utils/data/(?:dataloader|_utils/fetch|_utils/pin_memory)\.py$", ".*", "loader"),
@@ -41,17 +63,37 @@ _RULES: tuple[tuple[re.Pattern[str], re.Pattern[str], str], ...] = tuple(
         (r"torch/distributed/checkpoint/.*\.py$", r"\w*(?:save|write)\w*", "saving"),
         (r"safetensors/(?:torch|numpy)\.py$", "save\\w*", "saving"),
         (r".*", r"save_pretrained|save_checkpoint|_save_checkpoint|save_model|save_state", "saving"),
-        (r"torch/serialization\.py$", r"_?load|_legacy_load|_open_zipfile_reader\w*|persistent_load|load_tensor", "loading"),
+        (
+            r"torch/serialization\.py$",
+            r"_?load|_legacy_load|_open_zipfile_reader\w*|persistent_load|load_tensor",
+            "loading",
+        ),
         (r"torch/distributed/checkpoint/.*\.py$", r"\w*(?:load|read)\w*", "loading"),
         (r"safetensors/(?:torch|numpy)\.py$", "load\\w*", "loading"),
         (r".*", r"from_pretrained|load_checkpoint|_load_pretrained_model", "loading"),
-        (r"(?:urllib3|requests|httpx|httpcore|botocore|aiohttp|huggingface_hub|s3fs|gcsfs|http|ssl)(?:/.*)?\.py$", ".*", "downloading"),
+        (
+            r"(?:urllib3|requests|httpx|httpcore|botocore|aiohttp|huggingface_hub|s3fs|gcsfs|http|ssl)(?:/.*)?\.py$",
+            ".*",
+            "downloading",
+        ),
         (r"(?:datasets|tokenizers|sentencepiece|tiktoken)/.*\.py$", ".*", "preparing"),
         (r"transformers/(?:.*/)?tokenization\w*\.py$", ".*", "preparing"),
         (r"torch/_dynamo/(?:convert_frame|symbolic_convert|output_graph)\.py$", ".*", "compiling"),
-        (r"torch/_inductor/(?:compile_fx|graph|scheduler|async_compile)\.py$", r"(?!run$|call$|__call__$)\w+", "compiling"),
-        (r"triton/(?:compiler/.*|runtime/(?:jit|autotuner|build))\.py$", r"compile\w*|_do_compile|_bench|_build|build", "compiling"),
-        (r"(?:pdb|bdb|code|IPython/.*|ipdb/.*|debugpy/.*)\.py$", r"interaction|cmdloop|_cmdloop|interact|raw_input|wait_for_client", "debugger"),
+        (
+            r"torch/_inductor/(?:compile_fx|graph|scheduler|async_compile)\.py$",
+            r"(?!run$|call$|__call__$)\w+",
+            "compiling",
+        ),
+        (
+            r"triton/(?:compiler/.*|runtime/(?:jit|autotuner|build))\.py$",
+            r"compile\w*|_do_compile|_bench|_build|build",
+            "compiling",
+        ),
+        (
+            r"(?:pdb|bdb|code|IPython/.*|ipdb/.*|debugpy/.*)\.py$",
+            r"interaction|cmdloop|_cmdloop|interact|raw_input|wait_for_client",
+            "debugger",
+        ),
         (r"(?:logging/__init__|logging/handlers)\.py$", r"emit|flush|handle|callHandlers|acquire", "logging"),
         (r"(?:wandb|tensorboard|torch/utils/tensorboard|mlflow|comet_ml|neptune|clearml)/.*\.py$", ".*", "logging"),
         (r"threading\.py$", "_shutdown", "ended"),
@@ -79,10 +121,11 @@ _HIDDEN = ("worker", "launcher")  # no ranks
 _POINT_TO_POINT = re.compile(r"_?i?(?:send|recv)\b|batch_isend_irecv")
 # Packages whose folder py-spy's short names do not show; the standard library's modules are known to Python itself.
 _INSTALLED = frozenset(
-    "torch torchvision torchaudio torchtitan transformers accelerate lightning pytorch_lightning lightning_fabric deepspeed peft trl "
-    "datasets tokenizers numpy pandas triton safetensors megatron huggingface_hub wandb tqdm ray fsspec flash_attn xformers "
-    "bitsandbytes diffusers timm composer ignite torchrun site-packages dist-packages".split()
-)
+    ["torch", "torchvision", "torchaudio", "torchtitan", "transformers", "accelerate", "lightning", "pytorch_lightning",
+     "lightning_fabric", "deepspeed", "peft", "trl", "datasets", "tokenizers", "numpy", "pandas", "triton", "safetensors", "megatron",
+     "huggingface_hub", "wandb", "tqdm", "ray", "fsspec", "flash_attn", "xformers", "bitsandbytes", "diffusers", "timm", "composer",
+     "ignite", "torchrun", "site-packages", "dist-packages"]
+)  # fmt: skip
 
 
 class Stand(NamedTuple):
@@ -130,6 +173,21 @@ def from_stacks(found: Iterable[Process]) -> list[Candidate]:
     return []
 
 
+def inside(log: Evidence) -> list[Process]:
+    """The stacks that stand in a log, between its other lines."""
+    at = [
+        event.line for event in log.events if '"MainThread"' in event.text or " (most recent call first):" in event.text
+    ]
+    # Only the first and the last of many are kept as events: what lies between them belongs to them where it is not too much.
+    spans = [(max(1, one - BEFORE), one + AFTER) for one in at]
+    if max(at) - min(at) < MOST_BETWEEN:
+        spans = [(max(1, min(at) - BEFORE), max(at) + AFTER)]
+    try:
+        return pyspy.from_lines(excerpt(log.file, spans), log.file)
+    except UnusableInput:
+        return []
+
+
 def latest(found: Iterable[Process]) -> list[Stand]:
     """Where every rank stands, by its last dump. Launchers, workers of data loaders and processes of other programs are left out."""
     last: dict[tuple[object, ...], Stand] = {}
@@ -171,7 +229,9 @@ def _stand(process: Process) -> Stand | None:
             if other is not main and inside[0] == "collective":
                 thread, (what, call) = other, inside
                 break
-    holds = next((one.name or "without a name" for one in process.threads if one is not main and "gil" in one.state), "")
+    holds = next(
+        (one.name or "without a name" for one in process.threads if one is not main and "gil" in one.state), ""
+    )
     return Stand(process, what, call, own_frame(main), thread, holds if what in _OPEN else "")
 
 
@@ -223,13 +283,20 @@ def _line(one: Stand) -> Shown:
     frame = one.thread.frames[0] if one.thread.frames else StackFrame("nothing", "", 0)
     at = f"{frame.file}:{frame.line}" if frame.line else frame.file
     own = f", called at {one.frame.file}:{one.frame.line}" if one.frame and one.frame != frame else ""
-    what = {"collective": f"waits in {one.call}", "setup": f"waits in {one.call}"}.get(one.what, f"stands in {frame.function}")
+    what = {"collective": f"waits in {one.call}", "setup": f"waits in {one.call}"}.get(
+        one.what, f"stands in {frame.function}"
+    )
     held = f"; thread {one.gil} holds the GIL" if one.gil else ""
     return Shown(one.process.file, one.thread.line, f"{one.name} {what} ({at}{own}){held}")
 
 
 def _candidate(
-    name: str, level: str, ranks: Sequence[Stand], shown: Sequence[Stand], weight: float = 0.0, more: Sequence[Shown] = ()
+    name: str,
+    level: str,
+    ranks: Sequence[Stand],
+    shown: Sequence[Stand],
+    weight: float = 0.0,
+    more: Sequence[Shown] = (),
 ) -> Candidate:
     numbers = tuple(sorted({one.rank for one in ranks if one.rank is not None}))
     lines = (*(_line(one) for one in shown[:4]), *more)
@@ -277,7 +344,11 @@ def _all_wait(waiting: list[Stand]) -> list[Candidate]:
     known = {one.rank for one in waiting if one.rank is not None}
     gaps = sorted(set(range(max(known) + 1)) - known) if len(known) == len(waiting) else []
     if gaps and len(gaps) <= len(known):
-        missing = Shown(waiting[0].process.file, waiting[0].thread.line, f"no stack of rank {', '.join(map(str, gaps[:MOST_RANKS]))}")
+        missing = Shown(
+            waiting[0].process.file,
+            waiting[0].thread.line,
+            f"no stack of rank {', '.join(map(str, gaps[:MOST_RANKS]))}",
+        )
         one = _candidate("stack_rank_not_dumped", "possible", [], waiting[:2], 1.0, [missing])
         out.append(one._replace(ranks=tuple(gaps)))
     out.append(_candidate("stack_all_in_same_collective", "possible", [], waiting[:3]))
@@ -289,7 +360,9 @@ def _apart(waiting: list[Stand], by: list[str], level: str) -> list[Candidate]:
     (usual, most), *rest = Counter(by).most_common()
     odd = [one for one, value in zip(waiting, by, strict=True) if value != usual]
     if rest and rest[0][1] == most:
-        first = [next(one for one, value in zip(waiting, by, strict=True) if value == other) for other in dict.fromkeys(by)]
+        first = [
+            next(one for one, value in zip(waiting, by, strict=True) if value == other) for other in dict.fromkeys(by)
+        ]
         return [_candidate("stack_different_collectives", level, waiting, first)]
     same = [one for one, value in zip(waiting, by, strict=True) if value == usual]
     return [_candidate("stack_different_collectives", level, odd, [*odd[:2], *same[:2]])]

@@ -10,8 +10,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from shardguide.guidance.hints import Any
-
 from ..records import Call, Thing, Things
 from ..walk import Checks, Walker
 from . import checkpoints, collectives, data, ddp, fsdp1, fsdp2, groups, join, meta, order
@@ -37,6 +35,7 @@ class AllChecks(Checks):
     def __init__(self) -> None:
         self.calls, self.methods = _by_name("CALLS"), _by_name("METHODS")
         self.drops, self.loops, self.contexts = _all("DROPPED"), _all("LOOPS"), _all("CONTEXTS")
+        self.assignments = _all("ASSIGNED")
         self.attributes, self.ends, self.project = _all("ATTRIBUTES"), _all("ENDS"), _all("PROJECT")
 
     def call(self, walker: Walker, call: Call) -> None:
@@ -64,6 +63,11 @@ class AllChecks(Checks):
         for check in self.contexts:
             check(walker, node, item, name)
 
+    def assigned(self, walker: Walker, node: ast.Assign) -> None:
+        """An assignment."""
+        for check in self.assignments:
+            check(walker, node)
+
     def attribute_set(self, walker: Walker, owner: Thing, node: ast.Attribute, things: Things) -> None:
         """An attribute of a parameter or a thing is set or, on parameters, read."""
         for check in self.attributes:
@@ -73,6 +77,3 @@ class AllChecks(Checks):
         """A root was followed to its end."""
         for check in self.ends:
             check(walker)
-
-
-Facts = dict[str, list[Any]]

@@ -52,7 +52,9 @@ def options(walker: Walker, call: Call) -> None:
     if is_true(call.argument("broadcast_from_rank0")) and not call.spread():
         given = call.argument("full_state_dict")
         if given is None or is_false(given):
-            walker.report("FSD707", call.node, True, *(add_argument(call, "full_state_dict=True") if given is None else ()))
+            walker.report(
+                "FSD707", call.node, True, *(add_argument(call, "full_state_dict=True") if given is None else ())
+            )
 
 
 def unused(walker: Walker, node: ast.Call, things: Things) -> None:

@@ -12,7 +12,11 @@ from .common import is_true, kind_of
 def wrapped(walker: Walker, call: Call) -> None:
     """DDP(module, …)."""
     ids = call.argument("device_ids", 1)
-    if isinstance(ids, (ast.List, ast.Tuple)) and len(ids.elts) > 1 and not any(isinstance(e, ast.Starred) for e in ids.elts):
+    if (
+        isinstance(ids, (ast.List, ast.Tuple))
+        and len(ids.elts) > 1
+        and not any(isinstance(e, ast.Starred) for e in ids.elts)
+    ):
         walker.report("FSD502", call.node, True)
     if is_true(call.argument("find_unused_parameters", 8)) and not is_true(call.argument("static_graph")):
         walker.fact("unused", call.node)
@@ -26,7 +30,7 @@ def checkpointed(walker: Walker, call: Call) -> None:
 
 
 def entered(walker: Walker, node: ast.With | ast.AsyncWith, item: ast.withitem, name: str) -> None:
-    """with model.no_sync(): the forward belongs inside too."""
+    """With model.no_sync(): the forward belongs inside too."""
     call = item.context_expr
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "no_sync"):
         return
@@ -34,7 +38,9 @@ def entered(walker: Walker, node: ast.With | ast.AsyncWith, item: ast.withitem, 
     if kind_of(owners, "ddp", walker) != "yes":
         return
     backward = any(_method(inner) == "backward" for inner in _calls(node))
-    others = [inner for inner in _calls(node) if _method(inner) not in ("backward", "no_sync", "scale", "item", "detach")]
+    others = [
+        inner for inner in _calls(node) if _method(inner) not in ("backward", "no_sync", "scale", "item", "detach")
+    ]
     ran = any(mark.what == "called" for owner in owners for mark in owner.marks)
     if backward and not others and ran:
         walker.report("FSD501", call, True)
@@ -60,9 +66,8 @@ def inner_called(walker: Walker, call: Call) -> None:
     function = call.node.func
     if not (isinstance(function, ast.Attribute) and function.attr == "module"):
         return
-    if kind_of(walker.value(function.value), "ddp", walker) == "yes" and not walker.inside("torch.no_grad"):
-        if not (walker.inside("torch.inference_mode") or walker.in_decorated_no_grad()):
-            walker.report("FSD505", call.node, False)
+    if kind_of(walker.value(function.value), "ddp", walker) == "yes" and not walker.without_gradients():
+        walker.report("FSD505", call.node, False)
 
 
 def data_parallel(walker: Walker, call: Call) -> None:
@@ -81,7 +86,12 @@ def project(walker: Walker) -> None:
             walker.report_at("FSD506", file, node, False)
 
 
-CALLS = {"DDP": [wrapped], "checkpoint": [checkpointed], "convert_sync_batchnorm": [converted], "DataParallel": [data_parallel]}
+CALLS = {
+    "DDP": [wrapped],
+    "checkpoint": [checkpointed],
+    "convert_sync_batchnorm": [converted],
+    "DataParallel": [data_parallel],
+}
 METHODS = {"()": [], "module": [inner_called]}
 CONTEXTS = [entered]
 PROJECT = [project]

@@ -32,7 +32,7 @@ def wrapped(walker: Walker, call: Call) -> None:
             continue
         for model in models(optimizer.of):
             if model in inner or any(within_any(model, thing) for thing in inner):
-                here = walker.made_path(optimizer)
+                here = walker.made_before(optimizer)
                 sure = original is None or is_false(original)
                 if here is not None and not call.spread():
                     walker.report("FSD302", optimizer.node, sure and here and len(inner) == 1)
@@ -112,7 +112,9 @@ def compiled(walker: Walker, call: Call) -> None:
             given = [keyword for keyword in node.keywords if keyword.arg in ("use_orig_params", None)]
             if not given or is_false(given[0].value):
                 made = Call(node, "FSDP1", "", (), "", (), {})
-                walker.report("FSD307", call.node, False, *(add_argument(made, "use_orig_params=True") if not given else ()))
+                walker.report(
+                    "FSD307", call.node, False, *(add_argument(made, "use_orig_params=True") if not given else ())
+                )
 
 
 def read_shape(walker: Walker, owner: Thing, node: ast.Attribute, things: Things) -> None:

@@ -8,7 +8,7 @@ from ..records import Call, Edit, Thing, marked
 from ..walk import Walker
 from .common import constant, is_false, kind_of, last, models, replace, within
 
-_OLD = {
+OLD = {
     "sharding_strategy": "mesh and reshard_after_forward",
     "cpu_offload": "offload_policy",
     "auto_wrap_policy": "one call of fully_shard for each layer",
@@ -33,10 +33,10 @@ def sharded(walker: Walker, call: Call) -> None:
     if "_composable.fully_shard" in call.full:
         return
     walker.fact("fsdp2", node)
-    walker.note("shard", node)
+    walker.note("shard", node, things)
     for keyword in node.keywords:
-        if keyword.arg in _OLD:
-            walker.report("FSD411", keyword.value, True, name=keyword.arg, now=_OLD[keyword.arg])
+        if keyword.arg in OLD:
+            walker.report("FSD411", keyword.value, True, name=keyword.arg, now=OLD[keyword.arg])
     if walker.inside("FSDP1") or not things:
         return
     for thing in things:
@@ -64,7 +64,9 @@ def _after_whole(walker: Walker, call: Call, thing: Thing) -> None:
             return
         whole = whole.of[0]
         if marked(whole, "fully_shard", walker.path) == "yes":
-            walker.report("FSD402", call.node, True, part=walker.source(call.node.args[0]) if call.node.args else "a part")
+            walker.report(
+                "FSD402", call.node, True, part=walker.source(call.node.args[0]) if call.node.args else "a part"
+            )
             return
 
 
@@ -75,10 +77,12 @@ def _optimizers(walker: Walker, thing: Thing) -> None:
             continue
         for model in models(optimizer.of):
             if model is thing or within(thing, model):
-                sure = walker.made_path(optimizer)
+                sure = walker.made_before(optimizer)
                 if sure is not None and marked(model, "optimizer told", walker.path) == "no":
                     walker.mark((model,), "optimizer told", optimizer.node)
-                    walker.report_at("FSD401", walker.made_file(optimizer), optimizer.node, sure and len(optimizer.of) == 1)
+                    walker.report_at(
+                        "FSD401", optimizer.home(walker.frame.file), optimizer.node, sure and len(optimizer.of) == 1
+                    )
 
 
 def _mesh(walker: Walker, call: Call) -> None:
@@ -100,7 +104,11 @@ def _keyword(node: ast.Call, name: str) -> ast.expr | None:
 def loop(walker: Walker, node: ast.For | ast.AsyncFor) -> None:
     """Modules in the order of modules(): a parent comes before its children."""
     call = node.iter
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in ("modules", "named_modules"):
+    if (
+        not isinstance(call, ast.Call)
+        or not isinstance(call.func, ast.Attribute)
+        or call.func.attr not in ("modules", "named_modules")
+    ):
         return
     for inner in ast.walk(node):
         if isinstance(inner, ast.If) and isinstance(inner.test, ast.Call) and len(inner.test.args) == 2:
@@ -124,7 +132,9 @@ def forward(walker: Walker, call: Call) -> None:
 
 def no_sync(walker: Walker, call: Call) -> None:
     """no_sync is FSDP1's and DDP's."""
-    if kind_of(call.owner, "fsdp2", walker) == "yes" and all(thing.kind not in ("ddp", "fsdp1") for thing in call.owner):
+    if kind_of(call.owner, "fsdp2", walker) == "yes" and all(
+        thing.kind not in ("ddp", "fsdp1") for thing in call.owner
+    ):
         walker.report("FSD408", call.node, True)
 
 
@@ -144,16 +154,14 @@ def sync(walker: Walker, call: Call) -> None:
 def root_only(walker: Walker) -> None:
     """One call of fully_shard in a whole program, on the whole model."""
     shards = [mark for mark in walker.marks if mark.what == "shard"]
-    if len(shards) != 1 or walker.unknown_with_model():
+    if len(shards) != 1 or shards[0].looped or len(shards[0].things) != 1:
         return
-    mark = shards[0]
-    if mark.looped or not isinstance(mark.node, ast.Call) or not mark.node.args:
+    mark, thing = shards[0], shards[0].things[0]
+    if thing.of or thing.kind not in ("unknown", "module") or not isinstance(mark.node, ast.Call):
         return
-    first = mark.node.args[0]
-    if isinstance(first, (ast.List, ast.Tuple)):
-        return
-    walker.fact("root only", mark.node)
-    walker.facts["root only"][-1] = (mark.file, mark.node)
+    handed = any(one.what == "escaped" and one.at < mark.at for one in thing.marks)
+    if not handed and mark.node.args and not isinstance(mark.node.args[0], (ast.List, ast.Tuple)):
+        walker.facts.setdefault("root only", []).append((mark.file, mark.node))
 
 
 def project(walker: Walker) -> None:

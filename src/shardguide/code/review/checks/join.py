@@ -66,7 +66,13 @@ def members(walker: Walker) -> None:
             if not any(_is(walker, file, base) for base in node.bases) or not _all_known(walker, file, node):
                 continue
             have = {item.name for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
-            have |= {target.id for item in node.body if isinstance(item, ast.Assign) for target in item.targets if isinstance(target, ast.Name)}
+            have |= {
+                target.id
+                for item in node.body
+                if isinstance(item, ast.Assign)
+                for target in item.targets
+                if isinstance(target, ast.Name)
+            }
             lacks = [name for name in _MEMBERS if name not in have]
             if lacks:
                 walker.report_at("FSD605", file, node, True, lacks=", ".join(lacks))

@@ -36,7 +36,9 @@ def _compare(walker: Walker, key: str, sure: bool) -> None:
                 continue
             if any(condition.kind == "guard" for condition in event.path):
                 continue
-            hidden = any(_arm(path, key) is (not arm) and compatible_but(path, event.path, key) for path in walker.unknown)
+            hidden = any(
+                _arm(path, key) is (not arm) and compatible_but(path, event.path, key) for path in walker.unknown
+            )
             elsewhere = ", ".join(dict.fromkeys(other.what for other in others)) or "none"
             walker.report_at(
                 event.code,
