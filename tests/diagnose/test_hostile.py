@@ -372,6 +372,7 @@ def hostile_files() -> dict[str, bytes]:
         "one long line of carriage returns": b"10%|#| it/s\r" * (2 << 20),
         "one long line of escapes": b"\x1b[31m" * (2 << 20),
         "unfinished escape": b"\x1b]" + b"0" * (4 << 20) + b"\n" + LINES[3],
+        "ranks without numbers": b"\n".join([*LINES[:3], b"[rank0]: CheckpointException: CheckpointException ranks:dict_keys([0,  , 1])"]),
         "endless traceback": trace,
         "endless heads": b"\n".join([LINES[0].replace(b"rank0", b"rank%d" % (at % 5000)) for at in range(60_000)]),
         "endless errors": b"\n".join(LINES[:4] * 20_000),

@@ -13,6 +13,7 @@ from .ranks import TERM, Job, earliest, job, kind_of, place_of
 
 FAR = 400  # lines between words and the traceback that they belong to
 # DCP raises on every rank what some ranks met, and says which.
+_ONE = re.compile(r"\d{1,7}")
 _ON_RANKS = re.compile(r"CheckpointException ranks:dict_keys\(\[(?P<ranks>[\d, ]+)\]\)")
 
 
@@ -76,7 +77,7 @@ def _raised_anything(known: Job, rank: int) -> bool:
 def completed(found: Sequence[Candidate], start: First) -> list[Candidate]:
     """The candidates with the ranks that their lines do not name, and the line of the user's code."""
     on_ranks = {
-        int(one) for raised in start.raised for text in _ON_RANKS.findall(raised.message) for one in text.split(",")
+        int(one) for raised in start.raised for text in _ON_RANKS.findall(raised.message) for one in _ONE.findall(text)
     }
     out = []
     by_line = _by_line(start.raised)

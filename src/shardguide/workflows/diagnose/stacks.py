@@ -18,7 +18,7 @@ from shardguide.readers.logs.excerpt import excerpt
 from shardguide.readers.logs.records import Evidence
 from shardguide.readers.pyspy import Process, StackFrame, Thread
 
-from .match import Candidate, Shown
+from .match import LEVELS, Candidate, Shown
 
 MOST_RANKS = 16  # that are named one by one
 BEFORE, AFTER = 130, 400  # lines around a thread in a log: the other threads of its process
@@ -137,6 +137,7 @@ class Stand(NamedTuple):
     frame: StackFrame | None  # the innermost line of the user's own code
     thread: Thread
     gil: str  # the name of another thread that holds the GIL; "" for none
+    before: str = ""  # the line of the user's own code in the dump before this one; "" for none
 
     @property
     def rank(self) -> int | None:
@@ -158,15 +159,21 @@ class Stand(NamedTuple):
 
 def from_stacks(found: Iterable[Process]) -> list[Candidate]:
     """The diagnoses that the stacks give, of one job."""
+    found = list(found)
     stands = latest(found)
     waiting = [one for one in stands if one.what in _WAITS]
     others = [one for one in stands if one.what not in _WAITS]
     if len(stands) == 1:
         return _alone(stands[0])
     if waiting and others:
-        return _elsewhere(waiting, others)
+        return _elsewhere(waiting, others, _workers(found))
     if waiting:
         return _all_wait(waiting)
+    # DDP waits for its buckets in C++, and a copy from the GPU waits for all that was issued before it.
+    perhaps = [one for one in stands if one.what in ("backward", "device")]
+    others = [one for one in stands if one not in perhaps]
+    if others and len(perhaps) >= len(others):
+        return [one._replace(confidence="possible") for one in _elsewhere(perhaps, others, _workers(found))]
     kinds = {one.what for one in stands}
     if len(kinds) == 1 and (name := _DIAGNOSES.get(next(iter(kinds)))):
         return [_candidate(name, "possible", stands, stands)]
@@ -197,7 +204,8 @@ def latest(found: Iterable[Process]) -> list[Stand]:
             continue
         # Without a rank and a number each file is a process of its own, dumped once or several times.
         key = ("rank", process.rank) if process.rank is not None else ("pid", process.file, process.pid)
-        last[key] = stand
+        earlier = last.get(key)
+        last[key] = stand._replace(before=earlier.place) if earlier else stand
     stands = list(last.values())
     if any(one.rank is not None for one in stands):
         stands = [one for one in stands if one.rank is not None]
@@ -208,6 +216,17 @@ def latest(found: Iterable[Process]) -> list[Stand]:
             usual = commands.most_common(1)[0][0]
             stands = [one for one in stands if one.what in _WAITS or _script(one.process) == usual]
     return sorted(stands, key=lambda one: (one.rank is None, one.rank or 0, one.process.pid))
+
+
+def _workers(found: Iterable[Process]) -> list[Shown]:
+    """Where the worker processes of data loaders stand in code of the user's own."""
+    out = []
+    for process in found:
+        stand = _stand(process)
+        if stand is not None and stand.what == "worker" and stand.frame and stand.thread.frames[0] == stand.frame:
+            at = f"{stand.frame.function} ({stand.frame.file}:{stand.frame.line})"
+            out.append(Shown(process.file, stand.thread.line, f"worker process {process.pid} stands in {at}"))
+    return out[:2]
 
 
 def _script(process: Process) -> str:
@@ -236,12 +255,19 @@ def _stand(process: Process) -> Stand | None:
 
 
 def _where(thread: Thread) -> tuple[str, str]:
+    own = False  # a launcher that started the process by fork stands below the user's code
+    found = ("", "")
     for number, frame in enumerate(thread.frames):
         function = frame.function.rpartition(".")[2] or frame.function
         file = frame.file.replace("\\", "/")
-        for of_file, of_function, what in _RULES:
-            if of_file.search(file) and of_function.match(function):
-                return what, _call(thread.frames[number:]) if what in _WAITS else ""
+        own = own or is_own(frame)
+        what = next((what for in_, of, what in _RULES if in_.search(file) and of.match(function)), "")
+        if what == "worker":
+            return what, ""
+        if what and not found[0] and not (own and what == "launcher"):
+            found = (what, _call(thread.frames[number:]) if what in _WAITS else "")
+    if found[0]:
+        return found
     first = thread.frames[0] if thread.frames else None
     return ("own" if first is None or is_own(first) else "library"), ""
 
@@ -287,6 +313,8 @@ def _line(one: Stand) -> Shown:
         one.what, f"stands in {frame.function}"
     )
     held = f"; thread {one.gil} holds the GIL" if one.gil else ""
+    if one.before:
+        held += "; in the dump before as well" if one.before == one.place else f"; in the dump before at {one.before}"
     return Shown(one.process.file, one.thread.line, f"{one.name} {what} ({at}{own}){held}")
 
 
@@ -298,12 +326,12 @@ def _candidate(
     weight: float = 0.0,
     more: Sequence[Shown] = (),
 ) -> Candidate:
+    diagnosis = diagnosis_store.get(name)
+    level = max(level, diagnosis.confidence, key=LEVELS.index)  # no surer than it may be
     numbers = tuple(sorted({one.rank for one in ranks if one.rank is not None}))
     lines = (*(_line(one) for one in shown[:4]), *more)
     place = next((one.place for one in ranks if one.place), "")
-    return Candidate(
-        diagnosis_store.get(name), level, numbers, lines, 8 + weight, (lines[0].file, lines[0].line), place, True
-    )
+    return Candidate(diagnosis, level, numbers, lines, 8 + weight, (lines[0].file, lines[0].line), place, True)
 
 
 def _alone(one: Stand) -> list[Candidate]:
@@ -314,7 +342,7 @@ def _alone(one: Stand) -> list[Candidate]:
     return [_candidate(name, "possible", [one], [one])] if name else []
 
 
-def _elsewhere(waiting: list[Stand], others: list[Stand]) -> list[Candidate]:
+def _elsewhere(waiting: list[Stand], others: list[Stand], workers: Sequence[Shown] = ()) -> list[Candidate]:
     """Some wait; who stands elsewhere has not come to that collective, or is past it."""
     few = len(others) <= len(waiting)
     out = []
@@ -324,10 +352,13 @@ def _elsewhere(waiting: list[Stand], others: list[Stand]) -> list[Candidate]:
         by_name.setdefault(name, []).append(one)
     for name, ranks in by_name.items():
         sure = few and all(one.what not in ("backward", "device") for one in ranks)
+        if any(one.before and one.before != one.place for one in ranks):
+            sure = False  # it moves: it is slow, or was only elsewhere at that moment
         # With NCCL a line of the user's own may stand still because it needs a number from the GPU.
-        level = "likely" if sure else "possible"
+        level = "certain" if name == "stack_debugger" else "likely" if sure else "possible"
         weight = 1.0 if name != "stack_rank_elsewhere" else 0.0
-        out.append(_candidate(name, level, ranks, [*ranks[:2], *waiting[:2]], weight))
+        more = workers if name == "stack_data_loader" else ()
+        out.append(_candidate(name, level, ranks, [*ranks[:2], *waiting[:2]], weight, more))
     if len(waiting) == 1 and len(others) > 2:
         out.append(_candidate("stack_one_rank_waits", "possible", waiting, [*waiting, *others[:2]], 2.0))
     return out
