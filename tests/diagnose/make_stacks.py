@@ -56,7 +56,9 @@ def made(case: str, ranks: int, port: int) -> None:
                 wanted += [(f"rank{rank}.json", str(pid), ["--json"]), (f"process{rank}.dump", str(pid), ["--locals"])]
             wanted += [(f"worker{rank}_{n}.txt", child, []) for n, child in enumerate(children)]
             for name, process, options in wanted if case != "faulthandler" else ():
-                done = subprocess.run([spy, "dump", "--pid", process, *options], capture_output=True, text=True, check=False)
+                done = subprocess.run(
+                    [spy, "dump", "--pid", process, *options], capture_output=True, text=True, check=False
+                )
                 (out / name).write_text(plain(done.stdout), encoding="utf-8")
             for child in children:
                 os.kill(int(child), signal.SIGKILL)

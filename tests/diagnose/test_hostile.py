@@ -116,6 +116,9 @@ def seeds() -> list[bytes]:
     """Inputs of every kind, from which the mutations are made."""
     out = [path.read_bytes()[:200_000] for path in sorted((HERE / "logs").rglob("*")) if path.is_file()][:40]
     out += [dump(0, 4, 1, 20), dump(1, 4, 1, 20)]
+    out += [path.read_bytes() for path in sorted((HERE / "stacks").rglob("rank*.*"))[::5]]
+    reports = HERE.parent / "readers" / "data"
+    out += [path.read_bytes()[:50_000] for path in sorted(reports.rglob("*")) if path.suffix in (".txt", ".csv")][::4]
     plain = pickle.loads(dump(0, 4, 1, 10))  # noqa: S301 - made here
     out.append(json.dumps(plain).encode())
     out.append(

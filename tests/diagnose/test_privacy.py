@@ -12,7 +12,8 @@ import pytest
 
 from shardguide.knowledge import diagnosis_store
 from shardguide.workflows.diagnose import DiagnoseRequest, diagnose
-from shardguide.workflows.diagnose.privacy import MASK, Names, mask
+from shardguide.workflows.diagnose.names import Names
+from shardguide.workflows.diagnose.privacy import MASK, mask
 
 # (how it stands in a log, what must not come out). Made up, in the form that the issuer documents; joined so that no scanner of
 # repositories takes them for real ones.

@@ -64,7 +64,9 @@ def test_processes_that_hang(case: str, name: str, level: str, ranks: list[int],
     line = int(place.split(" in ")[0].rpartition(":")[2]) if place else 0
     shown = PROGRAM[line - 1].strip() if line else ""
     # The debugger stops at the line after the call.
-    assert text in (shown, PROGRAM[line - 2].strip() if line and case == "debugger" else shown) or (case == "debugger" and "pdb" in "".join(PROGRAM[line - 4 : line]))
+    assert text in (shown, PROGRAM[line - 2].strip() if line and case == "debugger" else shown) or (
+        case == "debugger" and "pdb" in "".join(PROGRAM[line - 4 : line])
+    )
 
 
 @pytest.mark.parametrize("form", ["rank*.json", "process*.dump"])
@@ -81,7 +83,10 @@ def test_every_frame_is_read() -> None:
     assert frames == expected
     assert process.pid == text.split()[1].rstrip(":")
     for number, thread in enumerate(process.threads):
-        assert text.splitlines()[thread.line - 1].strip() == f"{thread.frames[0].function} ({thread.frames[0].file}:{thread.frames[0].line})", number
+        assert (
+            text.splitlines()[thread.line - 1].strip()
+            == f"{thread.frames[0].function} ({thread.frames[0].file}:{thread.frames[0].line})"
+        ), number
 
 
 def test_text_and_json_agree() -> None:
@@ -89,13 +94,18 @@ def test_text_and_json_agree() -> None:
         (text,) = pyspy.read(str(HERE / "sleep" / f"rank{rank}.txt"))
         (data,) = pyspy.read(str(HERE / "sleep" / f"rank{rank}.json"))
         plain = [(one.name, one.state, [(each.function, each.line) for each in one.frames]) for one in text.threads]
-        assert plain == [(one.name, one.state, [(each.function, each.line) for each in one.frames]) for one in data.threads]
+        assert plain == [
+            (one.name, one.state, [(each.function, each.line) for each in one.frames]) for one in data.threads
+        ]
         assert (text.pid, text.rank) == (data.pid, rank)
 
 
 def test_workers_of_a_loader_are_no_ranks_and_show_what_is_slow() -> None:
     found = told(HERE / "loader")[0]
-    assert any("worker process" in line["text"] and "Slow.__getitem__ (train.py:23)" in line["text"] for line in found["evidence"])
+    assert any(
+        "worker process" in line["text"] and "Slow.__getitem__ (train.py:23)" in line["text"]
+        for line in found["evidence"]
+    )
 
 
 def one_file(case: str, folder: Path, heading: str = "", prefix: str = "") -> Path:
@@ -187,7 +197,10 @@ def test_who_moves_between_two_dumps_is_only_slow(tmp_path: Path) -> None:
     again = (tmp_path / "rank2.txt").read_text().replace("(train.py:32)", "(train.py:31)", 1)
     (tmp_path / "rank2.txt").write_text(again)
     found = told(tmp_path)[0]
-    assert (found["confidence"], "in the dump before at train.py:31" in found["evidence"][0]["text"]) == ("possible", True)
+    assert (found["confidence"], "in the dump before at train.py:31" in found["evidence"][0]["text"]) == (
+        "possible",
+        True,
+    )
 
 
 def test_most_ranks_elsewhere_leave_open_who_is_wrong(tmp_path: Path) -> None:
@@ -212,15 +225,19 @@ def test_crash_of_faulthandler_is_no_hang(tmp_path: Path) -> None:
     """A fatal error prints stacks in the same form; the process is gone, and its stack is no place where it waits."""
     for rank in range(3):
         text = (HERE / "faulthandler" / f"rank{rank}.log").read_text("utf-8")
-        (tmp_path / f"rank{rank}.log").write_text(text.replace("Timeout (0:00:04)!", "Fatal Python error: Segmentation fault\n"))
+        (tmp_path / f"rank{rank}.log").write_text(
+            text.replace("Timeout (0:00:04)!", "Fatal Python error: Segmentation fault\n")
+        )
     assert not any(one["id"].startswith("stack_") for one in told(tmp_path))
 
 
 def test_hooks_of_backward_run_in_other_threads(tmp_path: Path) -> None:
     """Synthetic, in py-spy's form: on GPUs FSDP's hooks run in the autograd engine's threads."""
-    head = 'Process {pid}: python train.py\nPython v3.12.4 (/usr/bin/python3.12)\n\nThread {pid} (active): "MainThread"\n'
+    head = (
+        'Process {pid}: python train.py\nPython v3.12.4 (/usr/bin/python3.12)\n\nThread {pid} (active): "MainThread"\n'
+    )
     backward = "    _engine_run_backward (torch/autograd/graph.py:824)\n    backward (torch/autograd/__init__.py:347)\n    <module> (train.py:9)\n"
-    hook = 'Thread 99 (idle)\n    reduce_scatter_tensor (torch/distributed/distributed_c10d.py:4360)\n    wrapper (torch/distributed/c10d_logger.py:83)\n    foreach_reduce (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py:470)\n'
+    hook = "Thread 99 (idle)\n    reduce_scatter_tensor (torch/distributed/distributed_c10d.py:4360)\n    wrapper (torch/distributed/c10d_logger.py:83)\n    foreach_reduce (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py:470)\n"
     for rank in range(3):
         body = backward + hook if rank != 1 else "    read_batch (data.py:4)\n    <module> (train.py:7)\n"
         (tmp_path / f"rank{rank}.txt").write_text(head.format(pid=rank + 10) + body)
@@ -229,17 +246,40 @@ def test_hooks_of_backward_run_in_other_threads(tmp_path: Path) -> None:
     assert "reduce_scatter_tensor for FSDP (foreach_reduce)" in found["evidence"][1]["text"]
 
 
+def test_public_dump_of_a_hang_in_backward(tmp_path: Path) -> None:
+    """https://github.com/huggingface/accelerate/issues/3104, shortened: the collective stands in a thread without a name."""
+    text = (
+        'Thread 46 (idle): "MainThread"\n    backward (torch/autograd/__init__.py:266)\n    backward (torch/_tensor.py:522)\n'
+        "    backward (deepspeed/runtime/engine.py:1976)\n    backward (accelerate/accelerator.py:2126)\n"
+        "    training_loop (src/model/fine_tune_accelerate.py:410)\n    <module> (src/model/fine_tune_accelerate.py:587)\n"
+        'Thread 931 (idle): "Thread-1"\n    wait (threading.py:324)\n    run (tqdm/_monitor.py:60)\n'
+        "Thread 4060 (idle)\nThread 4061 (idle)\nThread 4068 (active)\n    all_gather_into_tensor (torch/distributed/distributed_c10d.py:2709)\n"
+        "    wrapper (torch/distributed/c10d_logger.py:72)\n    all_gather_into_tensor (deepspeed/comm/torch.py:219)\n"
+    )
+    (tmp_path / "dump.txt").write_text(text)
+    (found,) = told(tmp_path / "dump.txt")
+    assert found["id"] == "rank_waits_in_collective"
+    assert "waits in all_gather_into_tensor" in found["evidence"][0]["text"]
+    assert found["place"] == "src/model/fine_tune_accelerate.py:410 in training_loop"
+
+
 @pytest.mark.parametrize(
     ("head", "kind"),
     [
-        (b'Process 7: python train.py\nPython v3.11.7 (/usr/bin/python3.11)\n\nThread 7 (idle): "MainThread"\n', "stacks"),
+        (
+            b'Process 7: python train.py\nPython v3.11.7 (/usr/bin/python3.11)\n\nThread 7 (idle): "MainThread"\n',
+            "stacks",
+        ),
         (b"Timeout (0:00:04)!\nThread 0x00007f0ff35deb80 (most recent call first):\n", "stacks"),
         (b"Fatal Python error: Aborted\n\nThread 0x00007f0ff35deb80 (most recent call first):\n", "log"),
         (b'[\n {"pid": 1, "thread_id": 2, "frames": []}]', "stacks"),
         (b"Process 0: starting\nstep 1 loss 2.0\n", "log"),
         (b"Thread pool started with 8 workers\n", "log"),
         (b"Collecting environment information...\nPyTorch version: 2.8.0+cu128\n", "report"),
-        (b"Tue Jul 14 08:12:38 2026\n+---+\n| NVIDIA-SMI 590.48.01   Driver Version: 590.48.01   CUDA Version: 13.1 |\n", "report"),
+        (
+            b"Tue Jul 14 08:12:38 2026\n+---+\n| NVIDIA-SMI 590.48.01   Driver Version: 590.48.01   CUDA Version: 13.1 |\n",
+            "report",
+        ),
         (b"\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\t0-11\n", "report"),
         (b"# nThread 1 nGpus 8 minBytes 8 maxBytes 134217728 step: 2(factor)\n", "report"),
         (b"index, name, memory.total [MiB]\n0, NVIDIA A100, 81920 MiB\n", "report"),
@@ -263,7 +303,9 @@ def test_damaged_dumps(tmp_path: Path) -> None:
     (tmp_path / "deep.json").write_text(deep)
     with pytest.raises(UnusableInput, match="nested"):
         answer(tmp_path / "deep.json")
-    (tmp_path / "odd.json").write_text(json.dumps([{"thread_id": [], "frames": [1, None, {"name": {}, "line": "x"}], "pid": {}}]))
+    (tmp_path / "odd.json").write_text(
+        json.dumps([{"thread_id": [], "frames": [1, None, {"name": {}, "line": "x"}], "pid": {}}])
+    )
     assert answer(tmp_path / "odd.json").extra["outcome"] == "no_failure"
     threads = "".join(f'Thread {n} (idle): "t"\n' + "    f (a.py:1)\n" * 50 for n in range(5_000))
     (tmp_path / "many.txt").write_text("Process 1: python a.py\nPython v3.11.7 (x)\n" + threads)

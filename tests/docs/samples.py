@@ -95,6 +95,9 @@ REQUESTS: dict[str, Callable[[], Any]] = {
     "explain older release": lambda: explain(ExplainRequest("wrapping", architecture="moe", form="fsdp2", torch="2.4")),
     "explain script": lambda: explain(ExplainRequest(full_script=True, torch="2.13")),
     "diagnose killed": lambda: diagnose(DiagnoseRequest((str(LOGS / "killed.log"),), torch="2.13")),
+    "diagnose with environment": lambda: diagnose(
+        DiagnoseRequest((str(LOGS / "killed.log"), str(READERS / "hw" / "env-2.5.1-h100x8.txt")), torch="2.5")
+    ),
     "diagnose nothing": lambda: diagnose(DiagnoseRequest((str(LOGS / "quiet.log"),), torch="2.13")),
     "diagnose unknown": lambda: diagnose(DiagnoseRequest((str(LOGS / "unknown.log"),), torch="2.13")),
     "fsdp2 nothing known": lambda: fsdp2(Fsdp2Request({"torch": "2.13"})),

@@ -354,6 +354,7 @@ def test_compile() -> None:
         from torch._dynamo.utils import counters
 
         inductor.compile_threads = 1  # no pool of workers beside a rank
+        counters.clear()  # a fork begins with what the tests before it have counted
         if not any(
             map(shutil.which, ("c++", "g++", "clang++"))
         ):  # Inductor's kernels need a compiler, the tracing none

@@ -23,6 +23,7 @@ MOST_LINES = 400_000
 PROCESSES = 20_000
 THREADS = 128  # of a process: the main thread is the first or the last
 FRAMES = 120  # of a thread
+VALUES = 2_000_000  # of JSON
 NEAR = 6  # lines between what stands above a dump and the dump
 
 
@@ -234,6 +235,8 @@ def from_json(data: bytes, path: str) -> list[Process]:
     """The processes in the output of ``py-spy dump --json``, also of several calls one after the other."""
     import json
 
+    if sum(map(data.count, (b"[", b"{", b","))) > VALUES:
+        raise UnusableInput(f"{path} holds more values than are read; dump fewer processes into one file.")
     text = data.decode("utf-8", "replace")
     decoder = json.JSONDecoder()
     by_pid: dict[str, list[Thread]] = {}

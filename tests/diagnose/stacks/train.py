@@ -56,7 +56,7 @@ def main(case, rank, world, out):
     t = torch.ones(4)
     dist.all_reduce(t)
     if case == "faulthandler":
-        file = open(out / f"rank{rank}.log", "w")
+        file = open(out / f"rank{rank}.log", "w")  # noqa: SIM115, PTH123
         faulthandler.dump_traceback_later(4, file=file)
     if case in ("sleep", "faulthandler"):
         preprocess() if rank == 2 else synchronise(t)

@@ -15,7 +15,7 @@ from .torch_names import INTERESTING
 from .walk import Walker
 
 # Libraries that set processes, devices and samplers up themselves: what a script lacks, they may do.
-_TRAINERS = ("accelerate", "lightning", "pytorch_lightning", "deepspeed", "transformers.Trainer", "composer", "ray")
+_TRAINERS = ("accelerate.Accelerator", "lightning", "pytorch_lightning", "deepspeed", "transformers.Trainer", "composer", "ray")
 
 
 class Result(NamedTuple):
@@ -47,7 +47,7 @@ def _followed(project: Project) -> list[Finding]:
     follow = _interesting(project)
     walker = Walker(project, checks, facts, follow)
     for file in project.files:
-        if any(full.startswith(_TRAINERS) for full in file.imports.values()):
+        if any(full.startswith(_TRAINERS) or full == "accelerate" for full in file.imports.values()):
             facts.setdefault("elsewhere", []).append((file, file.tree))
             facts.setdefault("trainer", []).append((file, file.tree))
         if "__main__" in file.text:

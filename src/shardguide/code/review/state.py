@@ -9,7 +9,7 @@ from shardguide.guidance.hints import NamedTuple
 from .project import File, Project
 from .records import Condition, Edit, Finding, Mark, Path, Thing, Things, compatible, implied
 
-BUDGET = 60_000  # statements for one root; a program that repeats itself through its calls ends here
+BUDGET = 20_000  # statements for one root; a program that repeats itself through its calls ends here
 
 
 class Event(NamedTuple):

@@ -119,7 +119,7 @@ INTERESTING = (
 def short(full: str) -> str:
     """The name that checks use: "all_reduce", "dcp.save", "FSDP1", "DDP", "optimizer", …; "" for what they don't know."""
     if not full.startswith("torch."):
-        return "optimizer" if full.startswith(OPTIMIZERS) and _class(full) else ""
+        return "optimizer" if full.startswith(OPTIMIZERS) and _class(full) else _OTHERS.get(full, "")
     last = full[full.rfind(".") + 1 :]
     if full.startswith("torch.distributed."):
         if last == FSDP1 or full == "torch.distributed.fsdp.FSDP":
@@ -130,8 +130,8 @@ def short(full: str) -> str:
             return f"dcp.{last}"
         if full.startswith("torch.distributed.optim.") and _class(full):
             return last if last == "ZeroRedundancyOptimizer" else "optimizer"
-        if last in COLLECTIVES and "functional" not in full:
-            return last
+        if last in COLLECTIVES and full not in (f"torch.distributed.{last}", f"torch.distributed.distributed_c10d.{last}"):
+            return f"functional.{last}"  # those return a new tensor
         return last
     if full.startswith(("torch.nn.parallel.", "torch.nn.DataParallel")):
         return "DDP" if last == DDP else last
@@ -151,6 +151,7 @@ _OTHERS = {
     "torch.accelerator.device_index": "device_index",
     "torch.cuda.device": "cuda.device",
     "torch.device": "device",
+    "copy.deepcopy": "deepcopy",
     "torch.load": "torch.load",
     "torch.save": "torch.save",
     "torch.compile": "torch.compile",

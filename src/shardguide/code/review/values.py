@@ -352,6 +352,7 @@ _KINDS = {
     "ModuleList": "modulelist",
     "ModuleDict": "modulelist",
     "Join": "join",
+    "CPUOffloadPolicy": "offload",
 }
 
 
@@ -364,6 +365,8 @@ def _other(walker: Walker, call: Call, text: str) -> Things:
             if owner.kind == "function" and isinstance(owner.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 definition = Definition(owner.file, owner.node)  # type: ignore[arg-type]
                 return walker.enter(definition, call.args, call.named, None, closure=True)
+        if all(owner.kind == "unknown" for owner in call.owner):
+            _touched(walker, call)
         return ()
     if call.full in ("os.getenv", "os.environ.get") and node.args:
         return _environment(node.args[0], node)
@@ -376,8 +379,6 @@ def _other(walker: Walker, call: Call, text: str) -> Things:
         if walker.inside("meta"):
             walker.mark((made,), "meta", node)
         return (made,)
-    if call.full == "copy.deepcopy":
-        return ()
     if text in _BUILTINS or call.full.startswith(
         ("torch.", "os.", "time.", "math.", "logging.", "json.", "random.", "sys.")
     ):

@@ -16,6 +16,8 @@ from .torch_names import short
 from .values import value
 
 _DEPTH = 7  # calls into the project, one inside the other
+_TIMES, _OFTEN = 4, 20  # how often a function is followed: with nothing known of its arguments, and with something
+_NOTABLE = frozenset({"fsdp1", "ddp", "optimizer", "rank", "sampler", "scaler", "modulelist", "params", "module"})
 _RANKS = {"rank": "rank", "global_rank": "rank", "local_rank": "local_rank"}
 
 
@@ -29,6 +31,7 @@ class Walker(State):
         self.globals: dict[int, dict[str, Things]] = {}  # what a module's own code has bound, by file
         self.interesting = follow  # functions that lead to something of interest
         self.cache: dict[int, Things] = {}
+        self.times: dict[ast.AST, int] = {}  # how often a function was followed
 
     # Roots
 
@@ -76,6 +79,10 @@ class Walker(State):
         """Follow a function's body; returns what it returns. A ``closure`` sees the names around it."""
         node = target.node
         if isinstance(node, ast.ClassDef) or node in self.stack or len(self.stack) > _DEPTH or self.budget < 0:
+            return ()
+        times = self.times[node] = self.times.get(node, 0) + 1
+        if times > (_OFTEN if self.notable(args, named, owner) else _TIMES) and self.stack:
+            self.escape((*args, *named.values()), node)
             return ()
         self.seen.add(node)
         self.stack.append(node)
@@ -151,7 +158,7 @@ class Walker(State):
         elif isinstance(node, (ast.With, ast.AsyncWith)):
             return self._with(node)
         elif isinstance(node, ast.Try) or node.__class__.__name__ == "TryStar":
-            return self._try(node)  # type: ignore[arg-type]
+            return self._try(node)
         elif isinstance(node, ast.Return):
             if node.value is not None:
                 self.frame.returns.extend(self.value(node.value))
@@ -205,7 +212,8 @@ class Walker(State):
         before = self.contexts
         for item in node.items:
             things = self.value(item.context_expr)
-            name, owner = "", ()
+            name = ""
+            owner: Things = ()
             if isinstance(item.context_expr, ast.Call):
                 name = short(self.full(item.context_expr.func)) or self.full(item.context_expr.func)
                 if isinstance(item.context_expr.func, ast.Attribute):
@@ -250,6 +258,12 @@ class Walker(State):
             parts = (
                 value.elts if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts) else []
             )
+            if things and not parts and all(thing.kind in ("param", "submodule", "unknown") for thing in things):
+                # for name, parameter in model.named_parameters(); for i, block in enumerate(model.blocks)
+                for element in target.elts[:-1]:
+                    self.bind(element, (), None)
+                self.bind(target.elts[-1], things, None)
+                return
             for i, element in enumerate(target.elts):
                 self.bind(element, self.value(parts[i]) if parts and isinstance(parts[i], ast.Name) else (), None)
         elif isinstance(target, ast.Starred):
@@ -283,6 +297,11 @@ class Walker(State):
     def worth(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         """Whether a function leads to anything of interest."""
         return node in self.interesting
+
+    def notable(self, args: tuple[Things, ...], named: dict[str, Things], owner: Thing | None) -> bool:
+        """Whether a call hands over anything whose kind is known: such calls are followed more often."""
+        groups = (*args, *named.values(), (owner,) if owner is not None else ())
+        return any(thing.kind in _NOTABLE or thing.marks for things in groups for thing in things)
 
     def peek(self, node: ast.expr) -> Things:
         """What an expression that was looked at before stands for, without telling the checks again."""

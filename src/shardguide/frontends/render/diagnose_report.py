@@ -17,7 +17,8 @@ def report(record: dict[str, Any]) -> list[Block]:
     """The page."""
     found = record["diagnoses"]
     if not found:
-        return [Title(OUTCOMES[record["outcome"]]), *_raised(record), *_versions(record), *_unknown(record)]
+        notes = [Items(tuple(record["notes"]))] if record["notes"] else []
+        return [Title(OUTCOMES[record["outcome"]]), *notes, *_raised(record), *_versions(record), *_unknown(record)]
     first = found[0]
     ranks = _ranks(first["ranks"])
     out: list[Block] = [

@@ -23,6 +23,8 @@ _BESIDE = (
     re.compile(r"\[[\w.-]{1,80}/[\w./-]{1,120}\]\s"),  # kubectl logs --prefix
     re.compile(r"\[\d+,(?P<rank>\d{1,6})\]<std(?:out|err)>:\s?"),  # mpirun --tag-output
 )
+# [E ProcessGroupNCCL.cpp:916] [Rank 1] …: of the default group; with [PG …] before it the number is the group's own.
+_WATCHDOG = re.compile(r"\[[EWI][\d: .]*ProcessGroupNCCL\.cpp:\d+\] \[Rank (?P<rank>\d{1,6})\]")
 LONGEST = 1000  # characters of a line that are kept
 
 
@@ -73,4 +75,6 @@ def line_of(raw: bytes) -> Line:
             break
         else:
             break
+    if rank is None and "ProcessGroupNCCL" in text and (found := _WATCHDOG.match(text)) is not None:
+        rank = int(found["rank"])  # before 2.4 the watchdog's lines have no other sign of it
     return Line(text, rank, local, time)

@@ -19,7 +19,6 @@ from . import order, placement, privacy, verdicts, versions, watchdog
 from .files import Input, collect
 from .match import Candidate, Shown, candidates
 from .merge import once
-from .question import with_question
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
 APPROVE = "Is this the fix to make? Nothing is changed before you confirm it."
 SHOWN = 5  # diagnoses in an answer
 LEFT = 100  # files that were left aside, by name
-# Words of the reports that context.py reads.
+# Words of the reports that context.py reads, and of the stacks that stacks.py does.
+STACKS = ('"MainThread"', " (most recent call first):")
 REPORTS = ("NVIDIA-SMI ", "NVSMI LOG", "CPU Affinity", "algbw", "PyTorch version: ", "memory.total [", "nvidia-nccl-cu")
 
 
@@ -78,8 +78,11 @@ def diagnose(request: DiagnoseRequest, executor: Executor | None = None) -> Guid
     # Disagreements of several groups in Flight Recorder dumps stay apart: the later ones follow from the first.
     known = [*once([*by_words, *measured]), *by_ranks, *standing, *recorded]
     known, resolved, more = in_context(known, inputs, logs, resolved, request)
-    spoken_for = with_question(known, request.question)
-    found = order.ranked(spoken_for, start)
+    if request.question:
+        from .question import with_question
+
+        known = with_question(known, request.question)
+    found = order.ranked(known, start)
     if request.code:
         from .code_lines import locate
 
@@ -146,7 +149,7 @@ def from_stacks(
 ) -> tuple[list[Candidate], list[str]]:
     """What the stacks of running processes show, in files of their own and inside logs; and which files could not be read."""
     paths = [one.path for one in inputs if one.kind == "stacks"]
-    inside = [log for log in logs if log.file != "-" and any(_is_stack(event.text) for event in log.events)]
+    inside = [log for log in holding(logs, STACKS) if log.file != "-"]
     if not paths and not inside:
         return [], []
     from . import stacks
@@ -165,8 +168,12 @@ def from_stacks(
     return stacks.from_stacks(found), damaged
 
 
-def _is_stack(text: str) -> bool:
-    return '"MainThread"' in text or " (most recent call first):" in text
+def holding(logs: Sequence[Evidence], probes: Sequence[str]) -> list[Evidence]:
+    """The logs in which one of these words stands."""
+    if not logs:
+        return []
+    wanted = {at for at, word in enumerate(diagnosis_store.words()) if word in probes}
+    return [log for log in logs if any(sign in wanted for sign, _ in log.counts)]
 
 
 def in_context(
@@ -177,9 +184,8 @@ def in_context(
     request: DiagnoseRequest,
 ) -> tuple[list[Candidate], Resolved, list[Fact]]:
     """The same with what reports about the machine add; the release that they state stands for the one that nobody named."""
-    if not any(one.kind == "report" for one in inputs) and not any(
-        word in event.text for log in logs for event in log.events for word in REPORTS
-    ):
+    telling = holding(logs, REPORTS)
+    if not telling and not any(one.kind == "report" for one in inputs):
         return found, resolved, []
     from . import context
 
@@ -337,9 +343,21 @@ def _record(
             ],
             "read": read_[:64],
             "versions": versions.from_logs(logs),
-            "notes": [],
+            "notes": _noticed(found, inputs) if outcome == "unrecognised" else [],
         },
     )
+
+
+def _noticed(found: list[Candidate], inputs: list[Input]) -> list[str]:
+    """What those say that only noticed the failure of another: the way to its cause, where nothing else was read."""
+    if not inputs:
+        return ["The question fits no diagnosis. Hand over the log of the failure, or ask with the words of its error."]
+    lines = [
+        f"Only a consequence: {one.diagnosis.title} ({at.file}:{at.line}: {privacy.mask(at.text)[:200]}). {one.diagnosis.fix}"
+        for one in found[:3]
+        if one.evidence and (at := one.evidence[0])
+    ]
+    return [*lines, "The cause stands in the output of another rank: hand over the logs of all ranks."] if lines else []
 
 
 def _some(left: list[str]) -> list[str]:

@@ -209,6 +209,18 @@ class Alignment:
             group = self.groups[name]
             ranks = self._ranks(group)
             here = [rank for rank in ranks if rank in waiting and waiting[rank].group == name]
+            absent = tuple(sorted(set(group.members) - set(ranks)))
+            if absent and here and len(here) == len(ranks):
+                shown = waiting[here[0]]
+                count = f"all {len(here)} ranks with a dump" if len(here) > 1 else f"rank {here[0]}, the only one with a dump,"
+                text = (
+                    f"{_group(name, group)}, collective {shown.seq} ({shown.op.name}): {count} issued it, none finished; "
+                    f"there is no dump of rank {_ranks(absent)}"
+                )
+                return [
+                    Finding("fr_dump_missing", name, group.description, shown.seq, absent, len(here), text,
+                            self.files[here[0]], shown.frames, shown.created)
+                ]  # fmt: skip
             if len(here) > 1 and len(here) == len(ranks):
                 shown = waiting[here[0]]
                 text = f"{_group(name, group)}, collective {shown.seq} ({shown.op.name}): all {len(here)} ranks issued it, none finished"

@@ -35,6 +35,7 @@ _WHOLE = 30_000  # lines of a file that is nothing but a report
 REPORTS = 64  # files that are read for reports
 # https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html: the oldest driver of a CUDA major release.
 DRIVERS = {11: 450, 12: 525, 13: 580}
+_NO_NCCL = ("backend_not_built", "nccl_no_gpus", "cuda_not_compiled")
 USED = 100  # MiB: less is what some drivers list for processes that only looked at a GPU
 
 
@@ -146,7 +147,7 @@ def weighed(found: Sequence[Candidate], reports: Sequence[Reported], logs: Seque
     """The candidates of the logs with what the reports add to them or take from them, and those that the reports give."""
     out = list(found)
     failed = any(one.diagnosis.kind != "cascade" for one in out) or any(log.raised or log.failed for log in logs)
-    out = _links(out, reports, logs)
+    out = _cpu_build(_links(out, reports), reports)
     for one in (
         *_gpu_state(reports),
         *_processes(reports),
@@ -173,7 +174,18 @@ def _candidate(name: str, level: str, shown: Sequence[Shown]) -> Candidate:
     return Candidate(diagnosis_store.get(name), level, (), tuple(shown[:6]), 0, at, "", True)
 
 
-def _links(found: list[Candidate], reports: Sequence[Reported], logs: Sequence[Evidence]) -> list[Candidate]:
+def _cpu_build(found: list[Candidate], reports: Sequence[Reported]) -> list[Candidate]:
+    """NCCL was asked for, and the report says why it is not there: PyTorch was built without CUDA."""
+    seen = [
+        Shown(one.file, one.torch_build.line, f"PyTorch {one.torch.value} is a build without CUDA")
+        for report in reports
+        for one in report.hardware
+        if one.torch is not None and one.torch_build is not None and one.torch_build.value == "cpu"
+    ]
+    return [one._replace(evidence=(*one.evidence, *seen[:1])) if one.diagnosis.id in _NO_NCCL else one for one in found]
+
+
+def _links(found: list[Candidate], reports: Sequence[Reported]) -> list[Candidate]:
     """A first collective that stands still over peer-to-peer access: likely ACS on PCI Express, and not with NVLink everywhere."""
     maps = [one for report in reports for one in report.hardware if one.kind == "topology"]
     bare = [path for one in maps for path in one.paths if _gpus(path) and not path.kind.startswith(("NV", "C2C"))]

@@ -55,10 +55,10 @@ def dumps(paths: Sequence[str]) -> list[Dump | str]:
 
 
 def stacks(paths: Sequence[str]) -> list[list[Any] | str]:
-    """The processes in each dump of stacks, or why it could not be read."""
-    from shardguide.readers.pyspy import read
+    """Where the processes in each dump of stacks stand, or why it could not be read."""
+    from .stacks import stood
 
-    return [_tried(read, path) for path in paths]
+    return [_tried(stood, path) for path in paths]
 
 
 def _tried(function: Callable[[str], Any], path: str) -> Any:

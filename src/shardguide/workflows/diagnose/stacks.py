@@ -19,90 +19,12 @@ from shardguide.readers.logs.records import Evidence
 from shardguide.readers.pyspy import Process, StackFrame, Thread
 
 from .match import LEVELS, Candidate, Shown
+from .stack_rules import is_own, named, own_frame
 
 MOST_RANKS = 16  # that are named one by one
 BEFORE, AFTER = 130, 400  # lines around a thread in a log: the other threads of its process
 MOST_BETWEEN = 200_000
 
-# Where a thread stands, by the innermost frame that says so: (file, function, what). Functions are matched by their last part.
-_C10D = r"torch/distributed/distributed_c10d\.py$"
-_RULES: tuple[tuple[re.Pattern[str], re.Pattern[str], str], ...] = tuple(
-    (re.compile(rf"(?:^|/){file}"), re.compile(rf"(?:{function})$"), what)
-    for file, function, what in (
-        (
-            _C10D,
-            "init_process_group|_new_process_group_helper|new_group|_new_group_with_tag|split_group|new_subgroups\\w*",
-            "setup",
-        ),
-        (r"torch/distributed/rendezvous\.py$", ".*", "setup"),
-        (_C10D, "destroy_process_group|_shutdown_backend|_abort_process_group", "ended"),
-        (
-            _C10D,
-            r"_?(?:all_|reduce|broadcast|gather|scatter|barrier|monitored_barrier|send|recv|isend|irecv|batch_isend)\w*",
-            "collective",
-        ),
-        (
-            r"torch/distributed/_functional_collectives\w*\.py$",
-            r"wait_tensor|(?:all_|reduce_|broadcast|permute)\w*",
-            "collective",
-        ),
-        (r"torch/distributed/fsdp/_fully_shard/_fsdp_collectives\.py$", "foreach_\\w+|__call__", "collective"),
-        (
-            r"torch/distributed/fsdp/_fully_shard/_fsdp_param_group\.py$",
-            "wait_for_unshard|_wait_for_post_backward|_wait_all_gather\\w*",
-            "collective",
-        ),
-        (r"torch/distributed/fsdp/_(?:flat_param|runtime_utils)\.py$", r"_all_gather\w*|_reduce_grad\w*", "collective"),
-        (r"torch/utils/data/_utils/worker\.py$", "_worker_loop", "worker"),
-        (r"torch/utils/data/(?:dataloader|_utils/fetch|_utils/pin_memory)\.py$", ".*", "loader"),
-        (r"torch/distributed/(?:elastic|launcher|run)\b.*\.py$", ".*", "launcher"),
-        (r"torch/multiprocessing/spawn\.py$", "join|start_processes|spawn", "launcher"),
-        (r"torch/_inductor/compile_worker/.*", ".*", "worker"),
-        (r"multiprocessing/(?:resource_tracker|forkserver)\.py$", "main", "worker"),
-        (r"torch/serialization\.py$", r"_?save|_legacy_save|_open_zipfile_writer\w*", "saving"),
-        (r"torch/distributed/checkpoint/.*\.py$", r"\w*(?:save|write)\w*", "saving"),
-        (r"safetensors/(?:torch|numpy)\.py$", "save\\w*", "saving"),
-        (r".*", r"save_pretrained|save_checkpoint|_save_checkpoint|save_model|save_state", "saving"),
-        (
-            r"torch/serialization\.py$",
-            r"_?load|_legacy_load|_open_zipfile_reader\w*|persistent_load|load_tensor",
-            "loading",
-        ),
-        (r"torch/distributed/checkpoint/.*\.py$", r"\w*(?:load|read)\w*", "loading"),
-        (r"safetensors/(?:torch|numpy)\.py$", "load\\w*", "loading"),
-        (r".*", r"from_pretrained|load_checkpoint|_load_pretrained_model", "loading"),
-        (
-            r"(?:urllib3|requests|httpx|httpcore|botocore|aiohttp|huggingface_hub|s3fs|gcsfs|http|ssl)(?:/.*)?\.py$",
-            ".*",
-            "downloading",
-        ),
-        (r"(?:datasets|tokenizers|sentencepiece|tiktoken)/.*\.py$", ".*", "preparing"),
-        (r"transformers/(?:.*/)?tokenization\w*\.py$", ".*", "preparing"),
-        (r"torch/_dynamo/(?:convert_frame|symbolic_convert|output_graph)\.py$", ".*", "compiling"),
-        (
-            r"torch/_inductor/(?:compile_fx|graph|scheduler|async_compile)\.py$",
-            r"(?!run$|call$|__call__$)\w+",
-            "compiling",
-        ),
-        (
-            r"triton/(?:compiler/.*|runtime/(?:jit|autotuner|build))\.py$",
-            r"compile\w*|_do_compile|_bench|_build|build",
-            "compiling",
-        ),
-        (
-            r"(?:pdb|bdb|code|IPython/.*|ipdb/.*|debugpy/.*)\.py$",
-            r"interaction|cmdloop|_cmdloop|interact|raw_input|wait_for_client",
-            "debugger",
-        ),
-        (r"(?:logging/__init__|logging/handlers)\.py$", r"emit|flush|handle|callHandlers|acquire", "logging"),
-        (r"(?:wandb|tensorboard|torch/utils/tensorboard|mlflow|comet_ml|neptune|clearml)/.*\.py$", ".*", "logging"),
-        (r"threading\.py$", "_shutdown", "ended"),
-        (r"multiprocessing/util\.py$", "_exit_function", "ended"),
-        (r"torch/cuda/.*\.py$", "synchronize", "device"),
-        (r"torch/autograd/graph\.py$", "_engine_run_backward", "backward"),
-        (r"torch/autograd/__init__\.py$", "backward|grad", "backward"),
-    )
-)
 # What each place means for the others who wait in a collective.
 _DIAGNOSES = {
     "loader": "stack_data_loader",
@@ -119,13 +41,6 @@ _WAITS = ("collective", "setup")
 _OPEN = ("own", "backward", "device", "library")  # may wait for the GPU or in a call of C++ themselves
 _HIDDEN = ("worker", "launcher")  # no ranks
 _POINT_TO_POINT = re.compile(r"_?i?(?:send|recv)\b|batch_isend_irecv")
-# Packages whose folder py-spy's short names do not show; the standard library's modules are known to Python itself.
-_INSTALLED = frozenset(
-    ["torch", "torchvision", "torchaudio", "torchtitan", "transformers", "accelerate", "lightning", "pytorch_lightning",
-     "lightning_fabric", "deepspeed", "peft", "trl", "datasets", "tokenizers", "numpy", "pandas", "triton", "safetensors", "megatron",
-     "huggingface_hub", "wandb", "tqdm", "ray", "fsspec", "flash_attn", "xformers", "bitsandbytes", "diffusers", "timm", "composer",
-     "ignite", "torchrun", "site-packages", "dist-packages"]
-)  # fmt: skip
 
 
 class Stand(NamedTuple):
@@ -157,9 +72,8 @@ class Stand(NamedTuple):
         return f"{self.frame.file}:{self.frame.line} in {self.frame.function}" if self.frame else ""
 
 
-def from_stacks(found: Iterable[Process]) -> list[Candidate]:
+def from_stacks(found: Sequence[Stand]) -> list[Candidate]:
     """The diagnoses that the stacks give, of one job."""
-    found = list(found)
     stands = latest(found)
     waiting = [one for one in stands if one.what in _WAITS]
     others = [one for one in stands if one.what not in _WAITS]
@@ -180,7 +94,12 @@ def from_stacks(found: Iterable[Process]) -> list[Candidate]:
     return []
 
 
-def inside(log: Evidence) -> list[Process]:
+def stood(path: str) -> list[Stand]:
+    """Where each process stands whose stack is in a file. Raises UnusableInput for a file that cannot be read."""
+    return [stand for process in pyspy.read(path) if (stand := _stand(process)) is not None]
+
+
+def inside(log: Evidence) -> list[Stand]:
     """The stacks that stand in a log, between its other lines."""
     at = [
         event.line for event in log.events if '"MainThread"' in event.text or " (most recent call first):" in event.text
@@ -190,42 +109,39 @@ def inside(log: Evidence) -> list[Process]:
     if max(at) - min(at) < MOST_BETWEEN:
         spans = [(max(1, min(at) - BEFORE), max(at) + AFTER)]
     try:
-        return pyspy.from_lines(excerpt(log.file, spans), log.file)
+        found = pyspy.from_lines(excerpt(log.file, spans), log.file)
     except UnusableInput:
         return []
+    return [stand for process in found if (stand := _stand(process)) is not None]
 
 
-def latest(found: Iterable[Process]) -> list[Stand]:
+def latest(found: Iterable[Stand]) -> list[Stand]:
     """Where every rank stands, by its last dump. Launchers, workers of data loaders and processes of other programs are left out."""
     last: dict[tuple[object, ...], Stand] = {}
-    for process in found:
-        stand = _stand(process)
-        if stand is None or stand.what in _HIDDEN or process.crashed:
+    for stand in found:
+        if stand.what in _HIDDEN:
             continue
         # Without a rank and a number each file is a process of its own, dumped once or several times.
+        process = stand.process
         key = ("rank", process.rank) if process.rank is not None else ("pid", process.file, process.pid)
         earlier = last.get(key)
         last[key] = stand._replace(before=earlier.place) if earlier else stand
     stands = list(last.values())
-    if any(one.rank is not None for one in stands):
-        stands = [one for one in stands if one.rank is not None]
-    else:
-        # A dump of every Python process of a host holds others than the training.
-        commands = Counter(_script(one.process) for one in stands if one.what in _WAITS)
-        if commands:
-            usual = commands.most_common(1)[0][0]
-            stands = [one for one in stands if one.what in _WAITS or _script(one.process) == usual]
+    # A dump of every Python process of a host holds others than the training.
+    commands = Counter(_script(one.process) for one in stands if one.what in _WAITS)
+    if commands:
+        usual = commands.most_common(1)[0][0]
+        stands = [one for one in stands if one.what in _WAITS or one.rank is not None or _script(one.process) == usual]
     return sorted(stands, key=lambda one: (one.rank is None, one.rank or 0, one.process.pid))
 
 
-def _workers(found: Iterable[Process]) -> list[Shown]:
+def _workers(found: Iterable[Stand]) -> list[Shown]:
     """Where the worker processes of data loaders stand in code of the user's own."""
     out = []
-    for process in found:
-        stand = _stand(process)
-        if stand is not None and stand.what == "worker" and stand.frame and stand.thread.frames[0] == stand.frame:
-            at = f"{stand.frame.function} ({stand.frame.file}:{stand.frame.line})"
-            out.append(Shown(process.file, stand.thread.line, f"worker process {process.pid} stands in {at}"))
+    for one in found:
+        if one.what == "worker" and one.frame and one.thread.frames[0] == one.frame:
+            at = f"{one.frame.function} ({one.frame.file}:{one.frame.line})"
+            out.append(Shown(one.process.file, one.thread.line, f"worker process {one.process.pid} stands in {at}"))
     return out[:2]
 
 
@@ -237,20 +153,20 @@ def _script(process: Process) -> str:
 
 def _stand(process: Process) -> Stand | None:
     main = process.main
-    if main is None:
+    if main is None or process.crashed:
         return None
     thread = main
     what, call = _where(main)
     if what == "backward":
-        # On GPUs the hooks of backward run in the engine's own threads.
-        for other in process.threads:
-            inside = _where(other)
-            if other is not main and inside[0] == "collective":
-                thread, (what, call) = other, inside
-                break
+        # On GPUs the hooks of backward run in the engine's own threads, which have no name.
+        hooks = [(one, _where(one)) for one in process.threads if one.frames and one is not main and not one.name]
+        for other, inside_ in sorted(hooks, key=lambda each: each[1][0] != "collective")[:1]:
+            thread, (what, call) = other, inside_
     holds = next(
         (one.name or "without a name" for one in process.threads if one is not main and "gil" in one.state), ""
     )
+    # Of ten thousand ranks only the thread that counts is kept.
+    process = process._replace(threads=())
     return Stand(process, what, call, own_frame(main), thread, holds if what in _OPEN else "")
 
 
@@ -261,7 +177,7 @@ def _where(thread: Thread) -> tuple[str, str]:
         function = frame.function.rpartition(".")[2] or frame.function
         file = frame.file.replace("\\", "/")
         own = own or is_own(frame)
-        what = next((what for in_, of, what in _RULES if in_.search(file) and of.match(function)), "")
+        what = named(file, function)
         if what == "worker":
             return what, ""
         if what and not found[0] and not (own and what == "launcher"):
@@ -285,24 +201,6 @@ def _call(frames: Sequence[StackFrame]) -> str:
         elif not frame.file.endswith(("c10d_logger.py", "_contextlib.py")) and is_own(frame):
             break
     return name
-
-
-def is_own(frame: StackFrame) -> bool:
-    """Whether a frame is the user's code. py-spy shortens names, so that installed packages are known by their first folder."""
-    import sys
-
-    file = frame.file.replace("\\", "/")
-    if not file.endswith((".py", ".ipynb")) or "<" in file:
-        return False
-    if re.search(r"/(?:site|dist)-packages/|/lib/python\d|/bin/|/torch/", file):
-        return False
-    first = file.partition("/")[0].removesuffix(".py")
-    return first not in _INSTALLED and (file.startswith("/") or first not in sys.stdlib_module_names)
-
-
-def own_frame(thread: Thread) -> StackFrame | None:
-    """The innermost frame of the user's code."""
-    return next((frame for frame in thread.frames if is_own(frame)), None)
 
 
 def _line(one: Stand) -> Shown:

@@ -300,7 +300,16 @@ def _apart(job: Job, reacted: list[int], shown: list[Shown]) -> list[Candidate]:
         return [_candidate("rank0_only_state_dict", odd, [*shown, *seen], "likely", 4, place_of(waits[odd[0]]))]
     if calls[odd[0]][0] == usual[0]:
         return []  # the same operation from two lines, as a loop's last step and its first may be
+    if len(odd) * 2 <= len(calls) and _in_backward(waits[two[1]]) and not _in_backward(waits[two[0]]):
+        # The others still train; these are past it. Fewer batches, or a condition of their own: the lines do not say which.
+        place = place_of(waits[odd[0]])
+        branch = _candidate("rank_divergent_branch", odd, [*shown, *seen], "possible", 3, place)
+        return [_candidate("uneven_batches", odd, [*seen, *shown], "likely", 4, place), branch]
     return [_candidate("rank_divergent_branch", odd, [*shown, *seen], "likely", 4, place_of(waits[odd[0]]))]
+
+
+def _in_backward(one: Raised) -> bool:
+    return any(frame.function in ("backward", "run_backward", "_engine_run_backward") for frame in one.frames)
 
 
 def _call(one: Raised) -> tuple[str, str]:

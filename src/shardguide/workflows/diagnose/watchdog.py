@@ -141,11 +141,21 @@ def _apart(waits: dict[int, Wait], shown: list[Shown]) -> list[Candidate]:
         if len(counts) < 2:
             continue
         even = counts[0][1] == counts[1][1]
-        odd = sorted(of) if even else sorted(rank for rank, one in of.items() if one != counts[0][0])
+        behind = _far_behind({rank: one[0] for rank, one in of.items()})
+        odd = [behind] if even and behind is not None else sorted(of) if even else sorted(rank for rank, one in of.items() if one != counts[0][0])
         different = [waits[rank].event for rank in (odd[0], next(rank for rank in of if of[rank] != of[odd[0]]))]
         lines = list(dict.fromkeys([*(Shown(one.file, one.line, one.text) for one in different), *shown]))
         return [_candidate("rank_divergent_branch", odd, lines, "likely")]
     return []
+
+
+def _far_behind(seqs: dict[int, int]) -> int | None:
+    """The rank whose number is further below the others' than theirs are apart: it left their common order."""
+    ordered = sorted(seqs, key=lambda rank: seqs[rank])
+    if len(ordered) < 3 or seqs[ordered[0]] < 0:
+        return None
+    gap = seqs[ordered[1]] - seqs[ordered[0]]
+    return ordered[0] if gap > seqs[ordered[-1]] - seqs[ordered[1]] else None
 
 
 def _candidate(name: str, ranks: Sequence[int], shown: Sequence[Shown], confidence: str) -> Candidate:

@@ -9,6 +9,12 @@ from ..torch_names import CHECKPOINT
 from ..walk import Walker
 from .common import add_argument, is_false, is_true, kind_of, models
 
+_FOR_OPTIMIZER = (
+    "FullyShardedDataParallel.optim_state_dict_to_load",
+    "FullyShardedDataParallel.scatter_full_optim_state_dict",
+    "FullyShardedDataParallel.shard_full_optim_state_dict",
+)
+
 
 def state_dict(walker: Walker, call: Call) -> None:
     """model.state_dict(): FSDP1's gathers, FSDP2's holds this rank's shards."""
@@ -33,7 +39,8 @@ def loaded(walker: Walker, call: Call) -> None:
         given = walker.written(given)
     if isinstance(given, ast.Dict):
         empty = not given.keys or all(isinstance(value, ast.Dict) and not value.keys for value in given.values)
-        if empty and not call.spread():
+        filled = any(thing.attrs or thing.marks for thing in call.things("state_dict", 0))
+        if empty and not filled and not call.spread():
             walker.report("FSD706", call.node, True)
 
 
@@ -45,6 +52,8 @@ def plain_load(walker: Walker, call: Call) -> None:
         walker.report("FSD704", call.node, False)
     if call.argument("map_location", 1) is None:
         walker.fact("load without map", call.node)
+    else:
+        walker.fact("load with map", call.node)
 
 
 def options(walker: Walker, call: Call) -> None:
@@ -60,10 +69,22 @@ def options(walker: Walker, call: Call) -> None:
 def unused(walker: Walker, node: ast.Call, things: Things) -> None:
     """A state dict for the optimizer that is made and thrown away."""
     full = walker.full(node.func)
-    if full.endswith(
-        ("FullyShardedDataParallel.optim_state_dict_to_load", "FullyShardedDataParallel.scatter_full_optim_state_dict")
-    ) or full.startswith("torch.distributed.fsdp.FSDP.optim_state_dict_to_load"):
+    if full.endswith(_FOR_OPTIMIZER):
         walker.report("FSD709", node, True)
+
+
+def kept(walker: Walker, node: ast.Assign) -> None:
+    """The same, with a name that nothing reads."""
+    if not isinstance(node.value, ast.Call) or not isinstance(node.targets[0], ast.Name) or not walker.stack:
+        return
+    full, name = walker.full(node.value.func), node.targets[0].id
+    if full.endswith(_FOR_OPTIMIZER):
+        around = walker.stack[-1]
+        if not any(
+            isinstance(inner, ast.Name) and inner.id == name and isinstance(inner.ctx, ast.Load)
+            for inner in ast.walk(around)
+        ):
+            walker.report("FSD709", node, True)
 
 
 def optimizer_state(walker: Walker, call: Call) -> None:
@@ -86,7 +107,10 @@ def project(walker: Walker) -> None:
     """torch.load without map_location where several processes run."""
     facts = walker.facts
     if facts.get("nccl"):
+        careful = {id(file) for file, _ in facts.get("load with map", ())}
         for file, node in facts.get("load without map", ()):
+            if id(file) in careful or not any(full.startswith("torch.distributed") for full in file.imports.values()):
+                continue
             made = Call(node, "torch.load", "", (), "", (), {}) if isinstance(node, ast.Call) else None
             edits = add_argument(made, 'map_location="cpu"') if made is not None else ()
             walker.report_at("FSD705", file, node, False, *edits)
@@ -100,4 +124,5 @@ CALLS = {
 }
 METHODS = {"state_dict": [state_dict, optimizer_state], "consolidate_state_dict": [consolidated]}
 DROPPED = [unused]
+ASSIGNED = [kept]
 PROJECT = [project]

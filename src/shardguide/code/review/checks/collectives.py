@@ -9,6 +9,28 @@ from ..torch_names import COLLECTIVES, short
 from ..walk import Walker
 from .common import constant, is_true, kind_of, replace
 
+# The position of the parameter group.
+_GROUP_AT = {
+    "barrier": 0,
+    "monitored_barrier": 0,
+    "all_reduce": 2,
+    "reduce": 3,
+    "broadcast": 2,
+    "broadcast_object_list": 2,
+    "all_gather": 2,
+    "all_gather_object": 2,
+    "all_gather_into_tensor": 2,
+    "all_gather_single": 2,
+    "gather": 3,
+    "gather_object": 3,
+    "scatter": 3,
+    "scatter_object_list": 3,
+    "reduce_scatter": 3,
+    "reduce_scatter_tensor": 3,
+    "reduce_scatter_single": 3,
+    "all_to_all": 2,
+    "all_to_all_single": 4,
+}
 _BY_HAND = {"isend", "irecv"}
 
 
@@ -24,9 +46,8 @@ def collective(walker: Walker, call: Call) -> None:
 
 def _default_group(call: Call) -> bool:
     given = call.argument("group")
-    positions = {"barrier": 0, "all_reduce": 2, "broadcast": 2, "all_gather": 2, "all_gather_object": 2, "reduce": 3}
-    if given is None and call.name in positions and len(call.node.args) > positions[call.name]:
-        given = call.node.args[positions[call.name]]
+    if given is None and len(call.node.args) > _GROUP_AT.get(call.name, 99):
+        given = call.node.args[_GROUP_AT[call.name]]
     if call.spread():
         return False
     return given is None or (isinstance(given, ast.Constant) and given.value is None)

@@ -90,5 +90,6 @@ def add_argument(call: Call, text: str) -> tuple[Edit, ...]:
 def replace(node: ast.AST, text: str) -> tuple[Edit, ...]:
     """The edit that puts other text in the place of an expression."""
     line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
-    end, end_column = getattr(node, "end_lineno", None), getattr(node, "end_col_offset", None)
+    end: int = getattr(node, "end_lineno", None) or 0
+    end_column: int = getattr(node, "end_col_offset", None) or 0
     return (Edit(line, column, end, end_column, text),) if line and end else ()

@@ -70,27 +70,18 @@ def inner_called(walker: Walker, call: Call) -> None:
         walker.report("FSD505", call.node, False)
 
 
-def data_parallel(walker: Walker, call: Call) -> None:
-    """DataParallel in a program of several processes."""
-    walker.fact("data parallel", call.node)
-
-
 def project(walker: Walker) -> None:
     """Two facts in one program."""
     facts = walker.facts
     if facts.get("reentrant"):
         for file, node in facts.get("unused", ()):
             walker.report_at("FSD503", file, node, False)
-    if facts.get("init") and facts.get("ddp"):
-        for file, node in facts.get("data parallel", ()):
-            walker.report_at("FSD506", file, node, False)
 
 
 CALLS = {
     "DDP": [wrapped],
     "checkpoint": [checkpointed],
     "convert_sync_batchnorm": [converted],
-    "DataParallel": [data_parallel],
 }
 METHODS = {"()": [], "module": [inner_called]}
 CONTEXTS = [entered]

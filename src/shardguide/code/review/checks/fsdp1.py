@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from ..records import Call, Thing, Things, marked
+from ..records import Call, Edit, Thing, Things, marked
 from ..walk import Walker
 from .common import add_argument, is_false, is_true, kind_of, last, models, replace
 
@@ -18,7 +18,7 @@ def wrapped(walker: Walker, call: Call) -> None:
         walker.report("FSD305", node, True, guarded=True)
     policy = call.argument("auto_wrap_policy", 4)
     none = policy is None or (isinstance(policy, ast.Constant) and policy.value is None)
-    nested = walker.inside("enable_wrap") or walker.facts.get("nested fsdp1")
+    nested = walker.inside("enable_wrap")
     if none and not call.spread() and not nested and strategy != "NO_SHARD" and not walker.loop_depth:
         if inner and all(thing.kind in ("module", "unknown") and not _parts_wrapped(thing, walker) for thing in inner):
             walker.report("FSD303", node, False)
@@ -60,7 +60,7 @@ def clipped(walker: Walker, call: Call) -> None:
     """torch.nn.utils.clip_grad_norm_ sees one rank's shards of an FSDP1 model."""
     things = models(call.things("parameters", 0))
     if kind_of(things, "fsdp1", walker) == "yes" and not any(_replicated(thing, walker) for thing in things):
-        edits = ()
+        edits: tuple[Edit, ...] = ()
         first = call.node.args[0] if call.node.args else None
         if isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute) and len(call.node.args) == 2:
             model, bound = walker.source(first.func.value), walker.source(call.node.args[1])
@@ -144,6 +144,7 @@ def static(walker: Walker, call: Call) -> None:
 CALLS = {
     "FSDP1": [wrapped],
     "clip_grad_norm_": [clipped],
+    "deepcopy": [copied],
     "torch.compile": [compiled],
     "FSDP1.optim_state_dict": [static],
     "FSDP1.full_optim_state_dict": [static],

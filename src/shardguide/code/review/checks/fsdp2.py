@@ -48,10 +48,8 @@ def sharded(walker: Walker, call: Call) -> None:
         _after_whole(walker, call, thing)
         _optimizers(walker, thing)
     _mesh(walker, call)
-    policy = call.argument("offload_policy")
-    if isinstance(policy, ast.Name):
-        policy = walker.written(policy)
-    if isinstance(policy, ast.Call) and last(walker, policy.func) == "CPUOffloadPolicy":
+    given = (*call.named.get("offload_policy", ()), *(part for one in call.named.get("**", ()) for part in one.attrs.get("[]", ())))
+    if any(thing.kind == "offload" for thing in given):
         walker.fact("cpu offload", node)
         walker.mark(things, "cpu offload", node)
 
@@ -170,8 +168,8 @@ def project(walker: Walker) -> None:
     if facts.get("sync off") and not facts.get("sync on"):
         for file, node in facts["sync off"]:
             walker.report_at("FSD420", file, node, False)
-    if len({id(node) for _, node in facts.get("fsdp2", ())}) == 1:
-        for file, node in facts.get("root only", ())[:1]:
+    for file, node in facts.get("root only", ()):
+        if len({id(other) for home, other in facts.get("fsdp2", ()) if home is file}) == 1:
             walker.report_at("FSD403", file, node, False)
     if facts.get("cpu offload") and facts.get("backend nccl") and not facts.get("other backend"):
         for file, node in facts["backend nccl"]:

@@ -17,7 +17,8 @@ def init(walker: Walker, call: Call) -> None:
     node = call.node
     backend, method = constant(call.argument("backend", 0)), constant(call.argument("init_method", 1))
     walker.fact("init", node)
-    walker.event("FSD117", "init_process_group", node)
+    if call.argument("world_size", 3) is None:  # else it may be a group of some of the processes, as with RPC
+        walker.event("FSD117", "init_process_group", node)
     if call.argument("device_id") is not None or call.spread():
         walker.fact("device", node)
     nccl = backend == "nccl" or (isinstance(backend, str) and "nccl" in backend)
@@ -55,8 +56,8 @@ def device(walker: Walker, call: Call) -> None:
     things = call.args[0] if call.args else ()
     if any(thing.kind == "rank" and thing.sure and thing.name in ("get_rank()", "RANK") for thing in things):
         walker.report("FSD101", call.node, False)
-    first = [mark for mark in walker.marks if mark.what == "init" and implied(mark.path, walker.path)]
-    if first and not walker.noted("device") and walker.facts.get("nccl"):
+    collective = any(event.what != "init_process_group" and implied(event.path, walker.path) for event in walker.events)
+    if collective and walker.noted("init") and not walker.noted("device") and walker.facts.get("nccl"):
         walker.report("FSD103", call.node, False)
     walker.note("device", call.node)
 

@@ -7,7 +7,7 @@ import ast
 from ..project import Definition, dotted_text
 from ..records import Call, Thing, Things
 from ..walk import Walker
-from .common import is_true, kind_of
+from .common import kind_of
 
 _MEMBERS = ("join_hook", "join_device", "join_process_group")
 
@@ -26,11 +26,8 @@ def joined(walker: Walker, call: Call) -> None:
         order = [_what(things_) for element in given.elts if (things_ := walker.value(element)) is not None]
         if "zero" in order and "ddp" in order and order.index("zero") < order.index("ddp"):
             walker.report("FSD603", call.node, True)
-        if order == ["ddp"]:
-            walker.note("join ddp only", call.node)
-    thrown = call.argument("throw_on_early_termination", 2)
-    if is_true(thrown):
-        walker.fact("throw", call.node)
+        if order == ["ddp", "zero"]:
+            walker.report("FSD606", call.node, True)
 
 
 def _what(things: Things) -> str:

@@ -19,7 +19,10 @@ _FILLED = frozenset(
 def emptied(walker: Walker, call: Call) -> None:
     """model.to_empty(device=…)."""
     walker.mark(call.owner, "to_empty", call.node)
-    device = constant(call.argument("device"))
+    given = call.argument("device")
+    if isinstance(given, ast.Call) and walker.full(given.func) == "torch.device" and given.args:
+        given = given.args[0]
+    device = constant(given)
     for thing in call.owner:
         walker.tracked.append(thing)
         offloaded = [mark for mark in thing.marks if mark.what == "cpu offload" and implied(mark.path, walker.path)]
@@ -51,7 +54,7 @@ def end(walker: Walker) -> None:
             for mark in thing.marks
         )
         if marks and used and not initialises and not _filled(thing, ("escaped",)) and not _parts_filled(thing):
-            walker.report_at("FSD413", walker.file_of(marks[0]), marks[0].node, False)
+            walker.report_at("FSD413", walker.file_of(marks[0].node), marks[0].node, False)
 
 
 def _parts_filled(thing: Thing, depth: int = 4) -> bool:
@@ -60,9 +63,13 @@ def _parts_filled(thing: Thing, depth: int = 4) -> bool:
         return True
     for held in thing.attrs.values():
         for part in held:
-            if part is not thing and (part.marks or _parts_filled(part, depth - 1)):
+            if part is not thing and (_handled(part) or _parts_filled(part, depth - 1)):
                 return True
     return any(mark.what in ("method parameters", "method named_parameters", "method modules") for mark in thing.marks)
+
+
+def _handled(part: Thing) -> bool:
+    return any(mark.what in ("called", "escaped") or mark.what.startswith("method ") for mark in part.marks)
 
 
 METHODS = {"to_empty": [emptied], "()": [called]}

@@ -8,7 +8,8 @@ rank 0 after its work, is right.
 from __future__ import annotations
 
 from ..records import Path, compatible
-from ..walk import Event, Walker
+from ..state import Event
+from ..walk import Walker
 
 
 def compare(walker: Walker) -> None:

@@ -1,0 +1,38 @@
+"""Each rule's wrong example yields its code at the marked lines and nothing else; each right example yields nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardguide.code.review.engine import review
+from shardguide.knowledge import releases, rule_store
+
+CODES = rule_store.codes()
+
+
+def found(text: str, rule: rule_store.Rule, tmp_path) -> list[tuple[int, str]]:
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    release = rule.torch or ("" if not rule.releases else rule.releases.split("-")[0])
+    result = review((str(path),), release, frozenset(CODES))
+    assert not result.problems
+    return [(finding.line, finding.code) for finding in result.findings]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_wrong_example(code: str, tmp_path) -> None:
+    rule = rule_store.get(code)
+    marked = [(at, line.rpartition("# ")[2]) for at, line in enumerate(rule.wrong.split("\n"), 1) if "  # FSD" in line]
+    assert marked and found(rule.wrong, rule, tmp_path) == marked
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_right_example(code: str, tmp_path) -> None:
+    rule = rule_store.get(code)
+    assert found(rule.right, rule, tmp_path) == []
+
+
+def test_releases_exist() -> None:
+    for code in CODES:
+        rule = rule_store.get(code)
+        assert not rule.torch or releases.normalise(rule.torch) == rule.torch
