@@ -17,12 +17,14 @@ from shardguide.workflows.fsdp2 import Fsdp2Request, fsdp2
 from shardguide.workflows.init import InitRequest, init
 from shardguide.workflows.join import JoinRequest, join
 from shardguide.workflows.plan import PlanRequest, plan
+from shardguide.workflows.review import ReviewRequest, check
 from shardguide.workflows.tune import TuneRequest, tune
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CASES = ROOT / "tests" / "knowledge" / "family_cases"
 READERS = ROOT / "tests" / "readers" / "data"
 LOGS = ROOT / "tests" / "docs" / "logs"
+CODE = ROOT / "tests" / "docs" / "code"
 LLAMA = {
     "model": str(ROOT / "examples" / "llama-3.1-8b"),
     "gpus": "16", "nodes": "2", "gpu": "H100 SXM 80GB", "intra": "nvlink", "inter": "infiniband",
@@ -99,6 +101,8 @@ REQUESTS: dict[str, Callable[[], Any]] = {
         DiagnoseRequest((str(LOGS / "killed.log"), str(READERS / "hw" / "env-2.5.1-h100x8.txt")), torch="2.5")
     ),
     "diagnose nothing": lambda: diagnose(DiagnoseRequest((str(LOGS / "quiet.log"),), torch="2.13")),
+    "review findings": lambda: check(ReviewRequest((str(CODE / "wrong.py"), str(CODE / "broken.txt")), torch="2.13")),
+    "review nothing": lambda: check(ReviewRequest((str(CODE / "right.py"),), torch="2.13")),
     "diagnose unknown": lambda: diagnose(DiagnoseRequest((str(LOGS / "unknown.log"),), torch="2.13")),
     "fsdp2 nothing known": lambda: fsdp2(Fsdp2Request({"torch": "2.13"})),
     "fsdp2 complete": lambda: fsdp2(Fsdp2Request({"torch": "2.13", "goal": "memory,compile,migrate", "using": "fsdp1"})),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from shardguide.code.review.engine import review
@@ -36,3 +38,12 @@ def test_releases_exist() -> None:
     for code in CODES:
         rule = rule_store.get(code)
         assert not rule.torch or releases.normalise(rule.torch) == rule.torch
+
+
+def test_a_program_of_mistakes(tmp_path) -> None:
+    """Mistakes spread over functions, methods and helpers of one program."""
+    text = (Path(__file__).parent / "program.txt").read_text()
+    (tmp_path / "train.py").write_text(text)
+    marked = [(at, line.rpartition("# ")[2]) for at, line in enumerate(text.split("\n"), 1) if "  # FSD" in line]
+    result = review((str(tmp_path / "train.py"),), "2.13", frozenset(CODES))
+    assert [(finding.line, finding.code) for finding in result.findings] == marked and len(marked) == 19

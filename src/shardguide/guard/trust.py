@@ -12,7 +12,9 @@ import os
 import sys
 
 # Top-level modules of pyproject.toml's dependencies and of what these require themselves.
-DEPENDENCIES = frozenset({"rich", "pygments", "markdown_it", "mdurl", "typing_extensions", "yaml", "_yaml", "zstandard"})
+DEPENDENCIES = frozenset(
+    {"rich", "pygments", "markdown_it", "mdurl", "typing_extensions", "yaml", "_yaml", "zstandard"}
+)
 
 # Parts of the standard library that reach past the audit events: foreign functions, interpreters that have no hook (on
 # 3.12 and 3.13 no event tells of them either), database files opened in C; then those that start processes in C without

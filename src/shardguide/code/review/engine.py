@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 from shardguide.guidance.hints import NamedTuple
 
@@ -15,7 +16,15 @@ from .torch_names import INTERESTING
 from .walk import Walker
 
 # Libraries that set processes, devices and samplers up themselves: what a script lacks, they may do.
-_TRAINERS = ("accelerate.Accelerator", "lightning", "pytorch_lightning", "deepspeed", "transformers.Trainer", "composer", "ray")
+_TRAINERS = (
+    "accelerate.Accelerator",
+    "lightning",
+    "pytorch_lightning",
+    "deepspeed",
+    "transformers.Trainer",
+    "composer",
+    "ray",
+)
 
 
 class Result(NamedTuple):
@@ -52,23 +61,33 @@ def _followed(project: Project) -> list[Finding]:
             facts.setdefault("trainer", []).append((file, file.tree))
         if "__main__" in file.text:
             facts.setdefault("script", []).append((file, file.tree))
-        walker.module(file)
+        _follow(walker, file, walker.module, file)
     called = _called(project)
     for late in (False, True):  # functions that nobody calls first: they give the others their arguments
         for file in project.files:
             for node in file.functions.values():
                 if node in follow and node not in walker.seen and (late or node.name not in called):
-                    walker.function(Definition(file, node))
+                    _follow(walker, file, walker.function, Definition(file, node))
             for owner in file.classes.values():
                 if owner in walker.seen or not (late or owner.name not in called):
                     continue
                 if any(item in follow for item in owner.body):
-                    walker.whole_class(file, owner)
+                    _follow(walker, file, walker.whole_class, file, owner)
                     walker.seen.add(owner)
     walker.reset()
     for check in checks.project:
         check(walker)
     return walker.findings
+
+
+def _follow(walker: Walker, file: File, root: Callable[..., None], *arguments: object) -> None:
+    """Follow one root; one that nests too deeply is said, and the others go on."""
+    try:
+        root(*arguments)
+    except RecursionError:
+        problem = Problem(file.path, 0, "nested too deeply to be followed everywhere.")
+        if problem not in walker.project.problems:
+            walker.project.problems.append(problem)
 
 
 def _interesting(project: Project) -> set[ast.AST]:
@@ -78,7 +97,7 @@ def _interesting(project: Project) -> set[ast.AST]:
     for file in project.files:
         for node in ast.walk(file.tree):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                calls[node] = _names(node)
+                calls[node] = _names(node, file)
                 named.setdefault(node.name, []).append(node)
             elif isinstance(node, ast.ClassDef):
                 for item in node.body:
@@ -104,7 +123,8 @@ def _interesting(project: Project) -> set[ast.AST]:
     return out
 
 
-def _names(node: ast.AST) -> set[str]:
+def _names(node: ast.AST, file: File) -> set[str]:
+    """What a function calls, under its own name too where it was imported under another."""
     out: set[str] = set()
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call):
@@ -113,6 +133,7 @@ def _names(node: ast.AST) -> set[str]:
                 out.add(function.attr)
             elif isinstance(function, ast.Name):
                 out.add(function.id)
+                out.add(file.imports.get(function.id, "").rpartition(".")[2])
         elif isinstance(inner, ast.Attribute) and inner.attr == "environ":
             out.add("environ")
     return out
@@ -121,7 +142,7 @@ def _names(node: ast.AST) -> set[str]:
 def _called(project: Project) -> set[str]:
     out: set[str] = set()
     for file in project.files:
-        out |= _names(file.tree)
+        out |= _names(file.tree, file)
     return out
 
 

@@ -123,7 +123,8 @@ class Project:
         try:
             text = read_text(path, LIMIT).replace("\r\n", "\n").replace("\r", "\n")
             self.read += text.count("\n") + (not text.endswith("\n"))
-            if not any(mark in text for mark in _MARKS):
+            passes_on = path.endswith("__init__.py") and "import" in text
+            if not passes_on and not any(mark in text for mark in _MARKS):
                 self.skipped += 1
                 return
             tree = parse(text, where)
@@ -156,13 +157,13 @@ class Project:
             for _ in range(level - 1):
                 folder = os.path.dirname(folder)  # noqa: PTH120
             rest = dotted[level:]
-            return self._by_base.get(os.sep.join([folder, *rest.split(".")]) if rest else folder)
+            return self._by_base.get(f"{folder}{os.sep}{rest.replace('.', os.sep)}" if rest else folder)
         key = (folder, dotted)
         if key not in self._modules:
             found, tail = None, dotted.replace(".", os.sep)
             while found is None and folder and folder != os.path.dirname(folder):  # noqa: PTH120
                 found = self._by_base.get(folder + os.sep + tail) or self._by_base.get(
-                    os.sep.join([folder, "src", tail])
+                    f"{folder}{os.sep}src{os.sep}{tail}"
                 )
                 folder = os.path.dirname(folder)  # noqa: PTH120
             self._modules[key] = found

@@ -58,11 +58,11 @@ class State:
         self.project = project
         self.facts = facts  # what the whole project does somewhere
         self.findings: list[Finding] = []
-        self.stack: list[ast.AST] = []
         self.reset()
 
     def reset(self) -> None:
         """Begin a new root."""
+        self.stack: list[ast.AST] = []
         self.path: Path = ()
         self.at = 0
         self.frames = 0

@@ -130,7 +130,10 @@ def short(full: str) -> str:
             return f"dcp.{last}"
         if full.startswith("torch.distributed.optim.") and _class(full):
             return last if last == "ZeroRedundancyOptimizer" else "optimizer"
-        if last in COLLECTIVES and full not in (f"torch.distributed.{last}", f"torch.distributed.distributed_c10d.{last}"):
+        if last in COLLECTIVES and full not in (
+            f"torch.distributed.{last}",
+            f"torch.distributed.distributed_c10d.{last}",
+        ):
             return f"functional.{last}"  # those return a new tensor
         return last
     if full.startswith(("torch.nn.parallel.", "torch.nn.DataParallel")):

@@ -10,7 +10,7 @@ import ast
 
 from .conditions import of_test
 from .project import Definition, File, Project, dotted_text
-from .records import Call, Condition, Thing, Things
+from .records import Call, Condition, Path, Thing, Things
 from .state import Facts, State
 from .torch_names import short
 from .values import value
@@ -158,7 +158,7 @@ class Walker(State):
         elif isinstance(node, (ast.With, ast.AsyncWith)):
             return self._with(node)
         elif isinstance(node, ast.Try) or node.__class__.__name__ == "TryStar":
-            return self._try(node)
+            return self._try(node)  # type: ignore[arg-type]  # 3.10 has no TryStar
         elif isinstance(node, ast.Return):
             if node.value is not None:
                 self.frame.returns.extend(self.value(node.value))
@@ -168,7 +168,7 @@ class Walker(State):
         elif isinstance(node, ast.Match):
             self.value(node.subject)
             for i, case in enumerate(node.cases):
-                self._arm(Condition(f"{self.frame.number}:{id(node)}:{i}", True, ""), case.body)
+                self._arm((Condition(f"{self.frame.number}:{id(node)}:{i}", True, ""),), case.body)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             made = Thing("function", node.name, node)
             made.file = self.frame.file
@@ -181,10 +181,9 @@ class Walker(State):
                     self.value(child)
         return False
 
-    def _arm(self, condition: Condition | tuple[Condition, ...], body: list[ast.stmt]) -> bool:
+    def _arm(self, conditions: Path, body: list[ast.stmt]) -> bool:
         before = self.path
-        more = condition if condition and isinstance(condition[0], Condition) else (condition,)
-        self.path = (*before, *more)  # type: ignore[arg-type]
+        self.path = (*before, *conditions)
         ended = self.block(body)
         self.path = before
         return ended
@@ -235,12 +234,12 @@ class Walker(State):
         )
         key = f"{self.frame.number}:{id(node)}"
         if imports:
-            self._arm(Condition(key, True, "guard"), node.body)
+            self._arm((Condition(key, True, "guard"),), node.body)
             ended = False
         else:
             ended = self.block(node.body)
         for i, handler in enumerate(node.handlers):
-            self._arm(Condition(f"{key}:{i}", True, "guard" if imports else "except"), handler.body)
+            self._arm((Condition(f"{key}:{i}", True, "guard" if imports else "except"),), handler.body)
         ended = self.block(node.orelse) or ended
         return self.block(node.finalbody) or (ended and not node.handlers)
 

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("explain", "a subject with its sources, and code for it that was run"),
     "ask": ("ask", "a question in your words, answered from the sources, or honestly not known"),
     "diagnose": ("diagnose", "logs and dumps of a failed job: the rank, the cause and the fix"),
+    "review": ("review", "your training code, read and never run: what hangs, fails or goes wrong, and the fix"),
     "docs": ("docs", "look up a name, what changed between releases, or check every claim"),
     "answers": ("answers", "show, set or forget what was answered before"),
     "history": ("history", "earlier guidance"),

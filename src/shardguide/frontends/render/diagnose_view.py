@@ -70,6 +70,8 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     if rest:
         rows = tuple((one["id"], f"{one['title']} ({one['confidence']})", "") for one in rest)
         out.extend([Heading("Also possible (--verbose)"), Pairs(rows)])
+    if found and found[0]["snippet"] and not record["snippets"] and not record["torch"]["version"]:
+        out.append(Text(f"Code: {found[0]['snippet']}, once the release is known (--torch 2.13)"))
     if record["raised"] and not found:
         rows_ = tuple(f"{one['file']}:{one['line']}: {one['kind']}: {one['message']}" for one in record["raised"][:3])
         out.extend([Heading("What was raised"), Items(rows_)])

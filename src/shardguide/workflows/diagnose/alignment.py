@@ -212,7 +212,11 @@ class Alignment:
             absent = tuple(sorted(set(group.members) - set(ranks)))
             if absent and here and len(here) == len(ranks):
                 shown = waiting[here[0]]
-                count = f"all {len(here)} ranks with a dump" if len(here) > 1 else f"rank {here[0]}, the only one with a dump,"
+                count = (
+                    f"all {len(here)} ranks with a dump"
+                    if len(here) > 1
+                    else f"rank {here[0]}, the only one with a dump,"
+                )
                 text = (
                     f"{_group(name, group)}, collective {shown.seq} ({shown.op.name}): {count} issued it, none finished; "
                     f"there is no dump of rank {_ranks(absent)}"

@@ -38,8 +38,11 @@ def verdicts(job: Job, logs: Sequence[Evidence], found: Sequence[Candidate]) -> 
     """The diagnoses that the comparison of ranks gives. ``found`` are those that lines gave: what they explain is left out."""
     out = [*_fingerprints(job), *_stale_store(job), *_no_such_name(job, logs), *_new_group(job)]
     out += [*_static_graph(job), *_exits(job, found)]
-    explained = {
-        (shown.file, shown.line) for one in [*found, *out] if one.diagnosis.kind == "cause" for shown in one.evidence
+    explained = {  # a signal explains no exception: it is how the process then ended
+        (shown.file, shown.line)
+        for one in [*found, *out]
+        if one.diagnosis.kind == "cause" and one.diagnosis.id not in _SIGNALS.values()
+        for shown in one.evidence
     }
     out += _raised(job, logs, explained)
     if not any(one.diagnosis.kind == "cause" for one in [*found, *out]) or _only_waits(job, found):
@@ -112,7 +115,9 @@ def _raised(job: Job, logs: Sequence[Evidence], explained: set[tuple[str, int]])
     shown = [line(one) for one in mine[:3]]
     if place:
         shown.append(Shown(first.file, first.line, f"raised at {place}"))
-    return [_candidate("script_raised", own, shown, "likely" if reacted else "possible", -1, place)]
+    # An interpreter that ends by an exception may still abort in a thread's destructor: the exception came first.
+    weight = 2 if any(job.states[rank].exitcode in _SIGNALS for rank in own) else -1
+    return [_candidate("script_raised", own, shown, "likely" if reacted else "possible", weight, place)]
 
 
 def _fingerprints(job: Job) -> list[Candidate]:

@@ -142,7 +142,9 @@ def _apart(waits: dict[int, Wait], shown: list[Shown]) -> list[Candidate]:
             continue
         even = counts[0][1] == counts[1][1]
         behind = _far_behind({rank: one[0] for rank, one in of.items()})
-        odd = [behind] if even and behind is not None else sorted(of) if even else sorted(rank for rank, one in of.items() if one != counts[0][0])
+        odd = sorted(of) if even else sorted(rank for rank, one in of.items() if one != counts[0][0])
+        if even and behind is not None:
+            odd = [behind]
         different = [waits[rank].event for rank in (odd[0], next(rank for rank in of if of[rank] != of[odd[0]]))]
         lines = list(dict.fromkeys([*(Shown(one.file, one.line, one.text) for one in different), *shown]))
         return [_candidate("rank_divergent_branch", odd, lines, "likely")]

@@ -35,9 +35,11 @@ def api_findings(project: Project, release: str) -> list[Finding]:
     return out
 
 
-def _private(full: str) -> bool:
-    """Whether a name is in a private module: some put others in their place when they are imported, which the index can't see."""
-    return any(part.startswith("_") and part != "_composable" for part in full.split("."))
+def _covered(full: str) -> bool:
+    """Whether the index can tell that a name is not there: private modules put others in their place when they are imported."""
+    if not full.startswith(("torch.distributed.", "torch.nn.parallel.", "torch.accelerator.")) or ".elastic." in full:
+        return False
+    return not any(part.startswith("_") and part != "_composable" for part in full.split("."))
 
 
 class _File:
@@ -125,7 +127,7 @@ class _File:
 
     def _imported(self, alias: ast.alias, full: str) -> None:
         known = self._look(full)
-        if not known.there and known.elsewhere and not _private(full):
+        if not known.there and known.elsewhere and _covered(full):
             self._report("FSD901", alias, name=full, since=known.elsewhere)
 
     def _module(self, alias: ast.alias) -> None:
@@ -134,7 +136,7 @@ class _File:
         known = self._look(alias.name)
         if known.there and known.kind != "module":
             self._report("FSD904", alias, name=alias.name, kind=known.kind)
-        elif not known.there and known.elsewhere and not _private(alias.name):
+        elif not known.there and known.elsewhere and _covered(alias.name):
             self._report("FSD901", alias, name=alias.name, since=known.elsewhere)
 
     def _used(self, node: ast.Attribute | ast.Name, full: str) -> None:
@@ -142,7 +144,7 @@ class _File:
         if known.there and known.deprecated:
             said = known.deprecated if len(known.deprecated) < 160 else f"{known.deprecated[:157]}…"
             self._report("FSD903", node, name=full, said=said)
-        elif not known.there and known.elsewhere and isinstance(node, ast.Attribute) and not _private(full):
+        elif not known.there and known.elsewhere and isinstance(node, ast.Attribute) and _covered(full):
             self._report("FSD901", node, name=full, since=known.elsewhere)
 
     def _keywords(self, node: ast.Call, full: str) -> None:

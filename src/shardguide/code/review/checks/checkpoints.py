@@ -20,10 +20,11 @@ def state_dict(walker: Walker, call: Call) -> None:
     """model.state_dict(): FSDP1's gathers, FSDP2's holds this rank's shards."""
     if kind_of(call.owner, "fsdp1", walker) == "yes":
         walker.event("FSD701", "state_dict() of an FSDP1 model", call.node)
-    elif kind_of(call.owner, "fsdp2", walker) == "yes":
-        if any(condition.kind == "rank" and condition.arm for condition in walker.path):
-            sure = all(condition.sure for condition in walker.path if condition.kind == "rank")
-            walker.report("FSD703", call.node, sure)
+    elif kind_of(call.owner, "fsdp2", walker) == "yes" and any(
+        condition.kind == "rank" and condition.arm for condition in walker.path
+    ):
+        sure = all(condition.sure for condition in walker.path if condition.kind == "rank")
+        walker.report("FSD703", call.node, sure)
 
 
 def distributed(walker: Walker, call: Call) -> None:

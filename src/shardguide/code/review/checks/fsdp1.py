@@ -19,9 +19,9 @@ def wrapped(walker: Walker, call: Call) -> None:
     policy = call.argument("auto_wrap_policy", 4)
     none = policy is None or (isinstance(policy, ast.Constant) and policy.value is None)
     nested = walker.inside("enable_wrap")
-    if none and not call.spread() and not nested and strategy != "NO_SHARD" and not walker.loop_depth:
-        if inner and all(thing.kind in ("module", "unknown") and not _parts_wrapped(thing, walker) for thing in inner):
-            walker.report("FSD303", node, False)
+    whole = inner and all(thing.kind in ("module", "unknown") and not _parts_wrapped(thing, walker) for thing in inner)
+    if whole and none and not call.spread() and not nested and strategy != "NO_SHARD" and not walker.loop_depth:
+        walker.report("FSD303", node, False)
     if is_true(call.argument("sync_module_states", 10)) and not call.spread() and call.argument("device_id", 9) is None:
         moved = any(mark.what in ("method to", "method cuda", "escaped") for thing in inner for mark in thing.marks)
         if not moved:

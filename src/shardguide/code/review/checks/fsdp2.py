@@ -42,13 +42,16 @@ def sharded(walker: Walker, call: Call) -> None:
     for thing in things:
         if thing.kind == "modulelist" and len(things) == 1:
             walker.report("FSD404", node, True)
-        if marked(thing, "fully_shard", walker.path) == "yes" and len(things) == 1 and thing.kind != "submodule":
-            if not thing.name.endswith("[]"):
-                walker.report("FSD406", node, thing.sure or not walker.loop_depth)
+        again = marked(thing, "fully_shard", walker.path) == "yes" and thing.kind != "submodule"
+        if again and len(things) == 1 and not thing.name.endswith("[]"):
+            walker.report("FSD406", node, thing.sure or not walker.loop_depth)
         _after_whole(walker, call, thing)
         _optimizers(walker, thing)
     _mesh(walker, call)
-    given = (*call.named.get("offload_policy", ()), *(part for one in call.named.get("**", ()) for part in one.attrs.get("[]", ())))
+    given = (
+        *call.named.get("offload_policy", ()),
+        *(part for one in call.named.get("**", ()) for part in one.attrs.get("[]", ())),
+    )
     if any(thing.kind == "offload" for thing in given):
         walker.fact("cpu offload", node)
         walker.mark(things, "cpu offload", node)
@@ -90,9 +93,10 @@ def _mesh(walker: Walker, call: Call) -> None:
         if mesh.kind != "mesh" or not isinstance(node, ast.Call) or len(call.named["mesh"]) > 1:
             continue
         shape = node.args[1] if len(node.args) > 1 else _keyword(node, "mesh_shape")
-        if isinstance(shape, ast.Tuple) and len(shape.elts) == 2 and given is not None:
-            if len(node.args) < 3 and _keyword(node, "mesh_dim_names") is None and all(k.arg for k in node.keywords):
-                walker.report("FSD418", call.node, True)
+        plane = isinstance(shape, ast.Tuple) and len(shape.elts) == 2 and given is not None
+        named = len(node.args) > 2 or any(keyword.arg in ("mesh_dim_names", None) for keyword in node.keywords)
+        if plane and not named:
+            walker.report("FSD418", call.node, True)
 
 
 def _keyword(node: ast.Call, name: str) -> ast.expr | None:
@@ -138,9 +142,9 @@ def no_sync(walker: Walker, call: Call) -> None:
 
 def clip(walker: Walker, call: Call) -> None:
     """clip_grad_norm_ as a method is FSDP1's."""
-    if kind_of(call.owner, "fsdp2", walker) == "yes" and isinstance(call.node.func, ast.Attribute):
-        if all(thing.kind in ("unknown", "module") and thing.name != "accelerator" for thing in call.owner):
-            walker.report("FSD409", call.node, True)
+    models_ = all(thing.kind in ("unknown", "module") for thing in call.owner)
+    if models_ and kind_of(call.owner, "fsdp2", walker) == "yes":
+        walker.report("FSD409", call.node, True)
 
 
 def sync(walker: Walker, call: Call) -> None:

@@ -36,8 +36,14 @@ def called(walker: Walker, call: Call) -> None:
         return
     thing = call.owner[0]
     meta = [mark for mark in thing.marks if mark.what == "meta"]
-    if meta and not meta[0].path and not _filled(thing, ("to_empty", "escaped", "method to", "method cuda")):
-        walker.report("FSD412", call.node, True)
+    if (
+        meta
+        and implied(meta[0].path, walker.path)
+        and not _filled(thing, ("to_empty", "escaped", "method to", "method cuda"))
+    ):
+        if not any(mark.what == "meta told" for mark in thing.marks):
+            walker.report("FSD412", call.node, True)
+        walker.mark((thing,), "meta told", call.node)
 
 
 def _filled(thing: Thing, more: tuple[str, ...]) -> bool:
