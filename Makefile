@@ -54,6 +54,7 @@ generate: $(VENV)/check
 	$(BIN)/python scripts/build_patterns.py
 	$(BIN)/python scripts/build_topics.py
 	$(BIN)/python scripts/build_mapping.py
+	$(BIN)/python scripts/build_rules.py
 	$(BIN)/python scripts/build_diagnoses.py
 	$(BIN)/python scripts/build_ask.py
 	$(BIN)/python scripts/readme_demo.py

@@ -12,7 +12,7 @@ from shardguide.code.review.engine import review
 from shardguide.guidance.errors import UnusableInput
 from shardguide.knowledge import rule_store
 from shardguide.workflows.review import ReviewRequest, check
-from shardguide.workflows.review.fixes import applied
+from shardguide.workflows.review.fixes import applied, unified
 
 ALL = frozenset(rule_store.codes())
 
@@ -244,3 +244,30 @@ def test_fixes_parse_and_take_the_finding_away(code: str, tmp_path) -> None:
     ast.parse(after)
     path.write_text(after)
     assert code not in [one.code for one in review((str(path),), release, ALL).findings]
+
+
+@pytest.mark.parametrize("given, lines", [("", []), ("True", [6]), ("flag=True", [6]), ("False", []), ("unknown", [6])])
+def test_a_flag_decides_the_branches_of_the_function_it_is_handed_to(tmp_path, given: str, lines: list[int]) -> None:
+    text = f"""
+        import torch.distributed as dist
+
+        def work(flag=False):
+            if flag:
+                dist.barrier()
+
+        if dist.get_rank() == 0:
+            work({given})
+        """
+    assert [line for _, line, _, _ in look(tmp_path, train=text)] == lines
+
+
+def test_a_fix_as_a_diff_keeps_the_rest(tmp_path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(
+        'import torch.distributed as dist\n\n# é ü: bytes\ns = "é"; dist.init_process_group("gloo", timeout=60)  # minutes\n'
+    )
+    found = check(ReviewRequest((str(path),), torch="2.13", select=("FSD111",))).extra["findings"]
+    diff = unified(found)
+    assert found[0]["column"] == 50 and found[0]["certain"]
+    assert '-s = "é"; dist.init_process_group("gloo", timeout=60)  # minutes\n' in diff
+    assert '+s = "é"; dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))  # minutes\n' in diff

@@ -47,3 +47,12 @@ def test_a_program_of_mistakes(tmp_path) -> None:
     marked = [(at, line.rpartition("# ")[2]) for at, line in enumerate(text.split("\n"), 1) if "  # FSD" in line]
     result = review((str(tmp_path / "train.py"),), "2.13", frozenset(CODES))
     assert [(finding.line, finding.code) for finding in result.findings] == marked and len(marked) == 19
+
+
+def test_the_shipped_rules_are_those_of_the_files() -> None:
+    """As ``scripts/build_rules.py`` would write them."""
+    folder = Path(rule_store.__file__).parent / "rules"
+    assert sorted(path.stem for path in folder.glob("*.toml")) == CODES
+    for code in CODES:
+        text = (folder / f"{code}.toml").read_text(encoding="utf-8")
+        assert rule_store.get(code).wrong in text and rule_store.get(code).right in text

@@ -42,7 +42,8 @@ class Test(NamedTuple):
 
     holds: tuple[Condition, ...]
     fails: tuple[Condition, ...]
-    never: bool = False  # if False, if TYPE_CHECKING
+    never: bool = False  # if False, if TYPE_CHECKING, a flag that the caller left off
+    always: bool = False  # a flag that the caller set
 
 
 def of_test(walker: Walker, node: ast.expr) -> Test:
@@ -65,6 +66,11 @@ def of_test(walker: Walker, node: ast.expr) -> Test:
     arm = True
     while isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         node, arm = node.operand, not arm
+    if isinstance(node, ast.Name):
+        flags = walker.peek(node)
+        if len(flags) == 1 and flags[0].kind == "constant":
+            holds = (flags[0].name == "True") is arm
+            return Test((), (), not holds, holds)
     text = dotted_text(node)
     key = f"{walker.frame.number}:{text}" if text else own
     return Test((Condition(key, arm, ""),), (Condition(key, not arm, ""),))

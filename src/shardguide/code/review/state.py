@@ -99,6 +99,8 @@ class State:
     def mark(self, things: Things, what: str, node: ast.AST) -> None:
         """Note that something happened to things."""
         for thing in things:
+            if thing.kind == "constant":
+                continue
             thing.marks.append(Mark(what, node, self.path, self.at))
 
     def note(self, what: str, node: ast.AST, things: Things = ()) -> None:

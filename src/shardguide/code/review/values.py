@@ -42,6 +42,9 @@ _QUIET = frozenset(
         "close",
     ]
 )
+# Flags handed to a function, which decide its branches: see Walker.enter and conditions.of_test.
+_PLAIN = (bool, type(None))
+_CONSTANTS = {key: (Thing("constant", repr(key)),) for key in (True, False, None)}
 # Methods that give back the object itself.
 _SAME = frozenset({"to", "cuda", "cpu", "train", "eval", "half", "bfloat16", "float", "double", "requires_grad_"})
 _MODULES = ("from_pretrained", "from_config")
@@ -53,7 +56,7 @@ def value(walker: Walker, node: ast.expr) -> Things:
     if kind is ast.Name:
         return _name(walker, node)  # type: ignore[arg-type]
     if kind is ast.Constant:
-        return ()
+        return _CONSTANTS.get(node.value, ()) if node.value.__class__ in _PLAIN else ()  # type: ignore[attr-defined]
     if kind is ast.Attribute:
         return _attribute(walker, node)  # type: ignore[arg-type]
     if kind is ast.Call:

@@ -47,7 +47,7 @@ class Walker(State):
         """Follow a function with unknown arguments."""
         self.reset()
         self.frame = self.new_frame(definition.file)
-        self.enter(definition, (), {}, owner)
+        self.enter(definition, (), {}, owner, root=True)
         self.checks.end(self)
 
     def whole_class(self, file: File, node: ast.ClassDef) -> None:
@@ -64,7 +64,7 @@ class Walker(State):
             self.path = () if first else (Condition(f"method {item.name}", True, ""),)
             if not self.worth(item):
                 continue
-            self.enter(Definition(file, item, node), (), {}, owner)
+            self.enter(Definition(file, item, node), (), {}, owner, root=True)
         self.path = ()
         self.checks.end(self)
 
@@ -75,8 +75,9 @@ class Walker(State):
         named: dict[str, Things],
         owner: Thing | None,
         closure: bool = False,
+        root: bool = False,
     ) -> Things:
-        """Follow a function's body; returns what it returns. A ``closure`` sees the names around it."""
+        """Follow a body; returns what it returns. A ``closure`` sees the names around it, a ``root`` has unknown arguments."""
         node = target.node
         if isinstance(node, ast.ClassDef) or node in self.stack or len(self.stack) > _DEPTH or self.budget < 0:
             return ()
@@ -93,11 +94,15 @@ class Walker(State):
         names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
         if target.owner is not None and names and not _static(node):
             self.frame.env[names.pop(0)] = (owner,) if owner is not None else (Thing("instance", target.owner.name),)
+        flags = {} if root else _flags(node)
         for name, given in zip(names, args, strict=False):
+            flags.pop(name, None)
             self.frame.env[name] = given
         for name in (*names, *(argument.arg for argument in node.args.kwonlyargs)):
             if named.get(name):
                 self.frame.env[name] = named[name]
+            elif name in flags:
+                self.frame.env[name] = self.value(flags[name])
             elif not self.frame.env.get(name):
                 self.frame.env[name] = (Thing(_RANKS.get(name, "unknown"), name, node, sure=False),)
         self.block(node.body)
@@ -192,7 +197,9 @@ class Walker(State):
         self.value(node.test)
         test = of_test(self, node.test)
         env = dict(self.frame.env)
-        first = True if test.never else self._arm(test.holds, node.body) if test.holds else self.block(node.body)
+        if test.always:
+            return self.block(node.body)
+        first = True if test.never else self._arm(test.holds, node.body)
         after_first = self.frame.env
         self.frame.env = dict(env)
         second = self._arm(test.fails, node.orelse) if node.orelse else False
@@ -244,7 +251,8 @@ class Walker(State):
         return self.block(node.finalbody) or (ended and not node.handlers)
 
     def bind(self, target: ast.expr, things: Things, value: ast.expr | None) -> None:
-        """Give names what an expression stands for."""
+        """Give names what an expression stands for. A flag may change in a loop, so what it is bound to says nothing."""
+        things = tuple(thing for thing in things if thing.kind != "constant")
         if isinstance(target, ast.Name):
             self.frame.written[target.id] = value if target.id not in self.frame.written else None
             self.frame.env[target.id] = things or (Thing("unknown", target.id, target, sure=False),)
@@ -349,6 +357,16 @@ class Checks:
 
     def end(self, walker: Walker) -> None:
         """Tell that a root was followed to its end."""
+
+
+def _flags(node: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr]:
+    """Parameters whose default is a plain constant, with it."""
+    places = [*node.args.posonlyargs, *node.args.args]
+    pairs = [
+        *zip(places[len(places) - len(node.args.defaults) :], node.args.defaults, strict=True),
+        *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
+    ]
+    return {one.arg: value for one, value in pairs if isinstance(value, ast.Constant) and isinstance(value.value, bool)}
 
 
 def _static(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

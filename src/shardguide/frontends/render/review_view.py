@@ -30,8 +30,6 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
             f"{one['path']}{':' + str(one['line']) if one['line'] else ''}: {one['why']}" for one in record["problems"]
         )
         out.extend([Heading("Not read"), Items(rows_)])
-    if record["notes"]:
-        out.append(Items(tuple(record["notes"])))
     if verbose:
         out.extend(sources(record))
     out.extend(end(record))
