@@ -354,7 +354,9 @@ def test_what_classes_inherit():
             if member.startswith("_") or not callable(getattr(kind, member)):
                 continue
             definer = next(base for base in kind.__mro__ if member in vars(base))
-            if definer in owners and inspect.isfunction(vars(definer)[member]):
+            method = vars(definer)[member]
+            # Not what another library has hung on a class since (transformers adds to torch.nn.Module).
+            if definer in owners and inspect.isfunction(method) and method.__module__.startswith("torch"):
                 assert api.exists(f"{dotted}.{member}", "2.13"), f"{dotted}.{member}"
                 checked += 1
     assert checked > 150

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import itertools
 import json
 import multiprocessing
@@ -184,6 +185,7 @@ def _execute(text: str, environment: dict[str, str]) -> str:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         exec(compile(text, "train.py", "exec"), {"__name__": "__main__"})  # noqa: S102 - our own snippet
+    gc.collect()  # as at a normal exit: a store in a cycle of references would leave its file to the hard exit of this fork
     return said.getvalue().strip()
 
 

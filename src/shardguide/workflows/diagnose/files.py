@@ -167,8 +167,10 @@ def kind_of(head: bytes) -> str:
         return "report"
     if head[:1] == b"\x80":
         return ""
+    # NULs are what a crash or a network file system leaves in a log that was being written.
+    written = len(head) - head.count(0)
     text = sum(byte >= 32 or byte in (9, 10, 13, 27, 8, 7, 12) for byte in head)
-    return "log" if text >= 0.95 * len(head) else ""  # of random bytes 90 % pass
+    return "log" if written and text >= 0.95 * written else ""  # of random bytes 90 % pass
 
 
 def _unpacked(head: bytes) -> bytes:

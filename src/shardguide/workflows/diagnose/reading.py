@@ -7,6 +7,7 @@ The order of the files decides what comes out, never the order in which they wer
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
@@ -90,6 +91,7 @@ def mapped(
         while waiting:
             yield from waiting.popleft().result()
     except BrokenExecutor:
+        time.sleep(0.5)  # Ctrl-C goes to the workers as well: where they end first, ours comes within this moment
         raise UnusableInput(
             "a process that was reading ended; it may have run out of memory (try --executor serial)."
         ) from None
