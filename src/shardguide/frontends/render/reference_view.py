@@ -30,6 +30,10 @@ def name_page(record: dict[str, Any], verbose: bool = False) -> list[Block]:
         out.append(Code("python", _broken(record["signature"])))
         out.append(Heading("Where and since when"))
     rows = [("in releases", record["releases"], "")]
+    if record["torch"]["known_from"] == "unknown":  # nobody said, and no PyTorch is at hand
+        rows.append(
+            ("shown for", f"{release}, the newest known here; --torch shows it as another release has it", "open")
+        )
     if record.get("deprecated"):
         rows.append(("deprecated", record["deprecated"], "failed"))
     rows += [("warns", words, "open") for words in record.get("warns", ())]
