@@ -106,7 +106,7 @@ class Alignment:
         for name in sorted(self.groups):
             found += self._of(name, self.groups[name])
         if not found:
-            found = self._stuck()
+            found = self._pairs() or self._stuck()
         return sorted(found, key=lambda one: (one.created if one.created >= 0 else 1 << 63, one.group, one.seq))
 
     def _ranks(self, group: _Group) -> list[int]:
@@ -243,6 +243,25 @@ class Alignment:
                     )
                 ]
         return []
+
+    def _pairs(self) -> list[Finding]:
+        """A send or receive at whose end nobody answers."""
+        from .point_to_point import unmatched
+
+        def members(name: str) -> list[int]:
+            group = self.groups.get(name)
+            return sorted(group.members) if group is not None and group.members else sorted(self.files)
+
+        found = unmatched(self.open, members, lambda rank: rank in self.files)
+        if found is None:
+            return []
+        last = found.wait.last
+        group = self.groups.get(last.group) or _Group()
+        text = f"{_group(last.group, group)}: {found.text}"
+        file = self.files[found.wait.rank]
+        return [
+            Finding(found.kind, last.group, group.description, 0, found.ranks, 1, text, file, last.frames, last.created)
+        ]
 
     def _waiting(self) -> dict[int, Last]:
         """What each rank waits in first."""
