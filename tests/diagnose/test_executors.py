@@ -302,7 +302,13 @@ def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
         str(tmp_path.parent / "n.db"),
     ]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        # A suite that runs in the background ignores Ctrl-C, and what it starts would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     time.sleep(1.5)
     assert process.poll() is None, "the logs are too short for this machine"

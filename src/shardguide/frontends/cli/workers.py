@@ -82,7 +82,10 @@ def _accompany(parent: int) -> None:
             time.sleep(1)
         os._exit(1)
 
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if (
+        signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    ):  # a job in the background ignores Ctrl-C, and so do its workers
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=watch, daemon=True).start()
 
 
