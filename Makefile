@@ -36,7 +36,7 @@ lint: $(VENV)/check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-## check: everything that needs no PyTorch, in under a minute
+## check: everything that needs no PyTorch, in about a minute and a half
 check: lint
 	$(BIN)/pytest -q -n 2 -m 'not torch and not slow'
 

@@ -48,11 +48,12 @@ def conduct(make: Callable[[dict[str, Any]], Guidance], notebook: Notebook) -> d
     }
     if said:
         notebook.remember(project(), said, "user")
-    stated = {name: answer.value for name, answer in guidance.answers.items() if answer.source == "user"}
-    from shardguide.workflows.remembered import superseded
+    if known:
+        from shardguide.workflows.remembered import superseded
 
-    for name in superseded(stated, known):
-        notebook.forget(project(), name)
+        stated = {name: answer.value for name, answer in guidance.answers.items() if answer.source == "user"}
+        for name in superseded(stated, known):
+            notebook.forget(project(), name)
     notebook.save(record, guidance.id, project(), knowledge_version())
     state = notebook.approval(guidance.id).state
     if state != "draft":
