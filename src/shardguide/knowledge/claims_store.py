@@ -52,7 +52,7 @@ class Statement(NamedTuple):
 
 def ids() -> list[str]:
     """The ids of all claims, sorted."""
-    return [key for key in _lines.keys() if not key.startswith("@")]  # noqa: SIM118 - not a mapping
+    return _lines.ids()
 
 
 def digest() -> str:
@@ -68,9 +68,7 @@ def get(claim: str) -> Statement:
     """
     if claim in _known:
         return _known[claim]
-    entry = None if claim.startswith("@") else _lines.get(claim)
-    if entry is None:
-        raise KeyError(claim)
+    entry = _lines.entry(claim)
     sources: list[Words | Page] = []
     for source in entry["sources"]:
         if "place" in source:

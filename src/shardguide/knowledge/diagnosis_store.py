@@ -92,7 +92,7 @@ class Diagnosis(NamedTuple):
 
 def ids() -> list[str]:
     """The ids of all diagnoses, sorted."""
-    return [key for key in _lines.keys() if not key.startswith("@")]  # noqa: SIM118 - not a mapping
+    return _lines.ids()
 
 
 def words() -> list[str]:
@@ -117,10 +117,7 @@ def entry(name: str) -> dict[str, Any]:
     Raises:
         KeyError: there is no diagnosis of that id.
     """
-    found = None if name.startswith("@") else _lines.get(name)
-    if found is None:
-        raise KeyError(name)
-    return dict(found)
+    return dict(_lines.entry(name))
 
 
 def get(name: str) -> Diagnosis:

@@ -61,6 +61,21 @@ class Lines:
         place = self._at.get(key)
         return None if place is None else json.loads(self.text[place[0] : place[1]])
 
+    def entry(self, key: str) -> Any:
+        """The entry under the id `key`.
+
+        Raises:
+            KeyError: there is none; tables, whose names start with @, are no entries.
+        """
+        found = None if key.startswith("@") else self.get(key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def ids(self) -> list[str]:
+        """Every key that is no table, in the order of the file."""
+        return [key for key in self.keys() if not key.startswith("@")]
+
     def keys(self) -> list[str]:
         """Every key, in the order of the file."""
         lines = self.text.split("\n")

@@ -34,7 +34,7 @@ class Pattern(NamedTuple):
 
 def ids() -> list[str]:
     """The ids of all patterns, sorted."""
-    return [key for key in _lines.keys() if not key.startswith("@")]  # noqa: SIM118 - not a mapping
+    return _lines.ids()
 
 
 def digest() -> str:
@@ -48,9 +48,7 @@ def get(pattern: str) -> Pattern:
     Raises:
         KeyError: there is no pattern of that id.
     """
-    entry = None if pattern.startswith("@") else _lines.get(pattern)
-    if entry is None:
-        raise KeyError(pattern)
+    entry = _lines.entry(pattern)
     return Pattern(
         pattern,
         entry["title"],

@@ -27,7 +27,7 @@ class Rule(NamedTuple):
 
 def codes() -> list[str]:
     """The codes of all rules, sorted."""
-    return list(_lines.keys())
+    return _lines.ids()
 
 
 def get(code: str) -> Rule:
@@ -36,9 +36,7 @@ def get(code: str) -> Rule:
     Raises:
         KeyError: there is no rule of that code.
     """
-    entry = _lines.get(code)
-    if entry is None:
-        raise KeyError(code)
+    entry = _lines.entry(code)
     words = [str(entry[name]) for name in ("title", "message", "why", "fix")]
     return Rule(
         code,

@@ -35,7 +35,7 @@ class Topic(NamedTuple):
 
 def ids() -> list[str]:
     """The ids of all topics, by group and title."""
-    return [key for key in _lines.keys() if not key.startswith("@")]  # noqa: SIM118 - not a mapping
+    return _lines.ids()
 
 
 def titles() -> dict[str, tuple[str, str]]:
@@ -49,9 +49,7 @@ def get(topic: str) -> Topic:
     Raises:
         KeyError: there is no topic of that id.
     """
-    entry = None if topic.startswith("@") else _lines.get(topic)
-    if entry is None:
-        raise KeyError(topic)
+    entry = _lines.entry(topic)
     return Topic(
         topic,
         entry["title"],

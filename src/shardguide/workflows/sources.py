@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from shardguide.guidance.hints import NamedTuple
-from shardguide.guidance.record import Check, Decision, Release, Source
+from collections.abc import Iterable
+
+from shardguide.guidance.hints import Any, NamedTuple
+from shardguide.guidance.record import Check, Claim, Decision, Release, Source
 from shardguide.installed.verify import claims
 from shardguide.knowledge import claims_store, releases
 
@@ -29,11 +31,8 @@ def cite(decisions: list[Decision], release: Release) -> Cited:
     """Look every cited claim up for the release; what does not stand there is said, not shown as if it did."""
     if not release.version:
         # Which statements hold depends on the release, so none is shown as confirmed or not.
-        later = "Statements are looked up once the release is known."
         bare = tuple(decision._replace(sources=()) for decision in decisions)
-        return Cited(
-            bare, (), (Check("sources", "unknown", later),) if decisions else (), (), 0, 0, knowledge_version()
-        )
+        return Cited(bare, (), (confirmed((), release),) if decisions else (), (), 0, 0, knowledge_version())
     wanted = [
         claim for claim in dict.fromkeys(c for decision in decisions for c in decision.sources) if about(claim, release)
     ]
@@ -51,24 +50,41 @@ def cite(decisions: list[Decision], release: Release) -> Cited:
         for decision in decisions
     )
     missing = [claim for claim in looked_up.values() if claim.status == "not confirmed"]
-    by_status = [claim.status for claim in looked_up.values()]
-    found, index, page = by_status.count("found"), by_status.count("index"), by_status.count("page")
-    checks: tuple[Check, ...] = ()
-    if wanted:
-        where = f"PyTorch {release.version} at {release.path}" if release.path else "the shipped index"
-        words = f"{found + index} claims found in {where}, {page} on documentation pages"
-        if missing:
-            words += f", {len(missing)} not confirmed for this release"
-        checks = (Check("sources", "passed" if not missing and release.version else "unknown", words + "."),)
+    checks = (confirmed(looked_up.values(), release, "claims"),) if wanted else ()
     return Cited(
         out,
         tuple(sources.values()),
         checks,
         tuple(f"not confirmed for this release: {claim.text}" for claim in missing),
-        found + index,
+        sum(claim.status in ("found", "index") for claim in looked_up.values()),
         len(wanted),
         knowledge_version(),
     )
+
+
+def statements(looked_up: Iterable[Claim], release: Release) -> list[dict[str, Any]]:
+    """Claims as an answer shows them."""
+    return [
+        {
+            "id": claim.id,
+            "text": claim.text,
+            "status": claim.status if release.version else "release unknown",
+            "sources": [source.id for source in claim.sources],
+        }
+        for claim in looked_up
+    ]
+
+
+def confirmed(looked_up: Iterable[Claim], release: Release, kind: str = "statements") -> Check:
+    """Check ``sources``: whether everything that is shown stands in this release. Without a release nothing is known."""
+    if not release.version:
+        return Check("sources", "unknown", "Statements are looked up once the release is known.")
+    by_status = [claim.status for claim in looked_up]
+    good, missing = by_status.count("found") + by_status.count("index"), by_status.count("not confirmed")
+    where = f"PyTorch {release.version} at {release.path}" if release.path else "the shipped index"
+    words = f"{good} {kind} found in {where}, {by_status.count('page')} on documentation pages"
+    words += f", {missing} not confirmed for this release." if missing else "."
+    return Check("sources", "unknown" if missing else "passed", words)
 
 
 def about(claim: str, release: Release) -> bool:

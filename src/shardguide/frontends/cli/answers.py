@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 
 from shardguide.frontends.conduct import project
@@ -40,9 +39,7 @@ def call(arguments: Namespace) -> int:
         else:
             record = commands.answers_show(notebook, owner, name)
     if wants_json(arguments):
-        from shardguide.guidance.serialise import to_json
-
-        sys.stdout.write(to_json(record))
+        output.as_json(record)
         return 0
     output.page(_view(record, name or ""), arguments.format)
     return 0

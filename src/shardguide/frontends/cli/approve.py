@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 
 from shardguide.frontends.render.blocks import Text
@@ -35,9 +34,7 @@ def mark(arguments: Namespace, approve: bool) -> int:
         else:
             record = commands.reject(notebook, arguments.id, arguments.note)
     if wants_json(arguments):
-        from shardguide.guidance.serialise import to_json
-
-        sys.stdout.write(to_json(record))
+        output.as_json(record)
     else:
         despite = f", although a check failed ({', '.join(wrong)})" if wrong else ""
         output.page([Text(f"{record['state'].capitalize()}: {record['id']}{despite}.")], arguments.format)

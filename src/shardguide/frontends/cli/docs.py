@@ -57,9 +57,9 @@ def configure(parser: ArgumentParser) -> None:
         parser.add_argument(*spellings, dest="options", action="append_const", const=option, help=SUPPRESS)
 
 
-def load() -> None:
+def prepare(arguments: Namespace) -> None:
     """Open the index that ``search`` reads: the guard, once it is on, lets nobody open a database by URI."""
-    if "search" in sys.argv:
+    if arguments.action == "search":
         from shardguide.knowledge import ask_store
 
         ask_store.connection()
@@ -78,7 +78,7 @@ def _api(arguments: Namespace) -> int:
         raise UnusableInput("docs api needs one name, for example: shardguide docs api fully_shard.")
     record = name(names[0], arguments.torch, arguments.site_packages)
     if wants_json(arguments):
-        _json(record)
+        output.as_json(record)
     else:
         from shardguide.frontends.render.reference_view import name_page
 
@@ -93,18 +93,12 @@ def _changes(arguments: Namespace) -> int:
         raise UnusableInput("docs changes needs two releases, for example: shardguide docs changes 2.11 2.15.")
     record = changes(*arguments.names)
     if wants_json(arguments):
-        _json(record)
+        output.as_json(record)
     else:
         from shardguide.frontends.render.reference_view import changes_page
 
         output.page(changes_page(record, arguments.verbose), arguments.format)
     return 0
-
-
-def _json(record: dict[str, Any]) -> None:
-    from shardguide.guidance.serialise import to_json
-
-    sys.stdout.write(to_json(record))
 
 
 def _verify(arguments: Namespace) -> int:
@@ -114,7 +108,7 @@ def _verify(arguments: Namespace) -> int:
 
     record = verify(arguments.torch, arguments.site_packages, arguments.docs)
     if wants_json(arguments):
-        _json(record)
+        output.as_json(record)
     else:
         output.page(_view(record, arguments.verbose, bool(arguments.docs)), arguments.format)
     return 1 if record["not_found"] else 0
@@ -150,7 +144,7 @@ def _list(arguments: Namespace) -> int:
         )
     record = listing()
     if wants_json(arguments):
-        _json(record)
+        output.as_json(record)
     else:
         output.page(page(record, "docs view"), arguments.format)
     return 0
@@ -170,7 +164,7 @@ def _document(arguments: Namespace) -> int:
     )
     record = to_dict(explain(request))
     if wants_json(arguments):
-        _json(record)
+        output.as_json(record)
         return 0
     output.page(view(record, verbose=True), arguments.format if sys.stdout.isatty() else "md")
     return 0
@@ -184,7 +178,7 @@ def _search(arguments: Namespace) -> int:
         raise UnusableInput("docs search needs words, for example: shardguide docs search gradient clipping.")
     record = search(words)
     if wants_json(arguments):
-        _json(record)
+        output.as_json(record)
     else:
         from shardguide.frontends.render.ask_view import found
 

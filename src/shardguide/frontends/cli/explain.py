@@ -82,9 +82,7 @@ def call(arguments: Namespace) -> int:
 
 def _list(record: dict[str, Any], arguments: Namespace) -> int:
     if wants_json(arguments):
-        from shardguide.guidance.serialise import to_json
-
-        sys.stdout.write(to_json(record))
+        output.as_json(record)
     else:
         from shardguide.frontends.render.explain_view import listing
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 
 from shardguide.frontends.conduct import project
@@ -30,9 +29,7 @@ def call(arguments: Namespace) -> int:
             return 0
         record = commands.history(notebook, None if arguments.everywhere else project(), max(1, arguments.limit))
     if wants_json(arguments):
-        from shardguide.guidance.serialise import to_json
-
-        sys.stdout.write(to_json(record))
+        output.as_json(record)
         return 0
     rows = tuple(
         (e["id"], e["workflow"], e["torch"] or "?", e["status"], e["state"], e["at"][:16].replace("T", " "))

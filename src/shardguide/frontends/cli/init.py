@@ -5,15 +5,8 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 
-from shardguide.guidance.hints import TYPE_CHECKING, Any
-
-from . import desk
 from .parser import add_common
-from .situation import ask_and_answer
-from .stated import add_fields, given, show
-
-if TYPE_CHECKING:
-    from shardguide.guidance.record import Guidance
+from .stated import add_fields, answer
 
 EPILOG = """examples:
   shardguide init --method env --backend nccl
@@ -39,6 +32,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def load() -> None:
     """Load what ``call`` needs."""
+    import shardguide.frontends.cli.situation
     import shardguide.frontends.conduct
     import shardguide.workflows.init
 
@@ -47,16 +41,10 @@ def load() -> None:
 
 def call(arguments: Namespace) -> int:
     """Write the call, check the user's, ask what is missing, show."""
-    from shardguide.frontends import conduct
     from shardguide.workflows.init import InitRequest, init
     from shardguide.workflows.init.fields import FIELDS, MOST_OF_A_CALL
 
-    stated = given(arguments, FIELDS)
     pasted = sys.stdin.read(MOST_OF_A_CALL + 1) if arguments.call == "-" else arguments.call
-    with desk.notebook(arguments) as notebook:
-
-        def make(remembered: dict[str, Any]) -> Guidance:
-            return init(InitRequest(stated, remembered, arguments.site_packages, pasted))
-
-        record = ask_and_answer(arguments, stated, lambda: conduct.conduct(make, notebook), FIELDS)
-        return show(record, arguments)
+    return answer(
+        arguments, FIELDS, lambda said, remembered: init(InitRequest(said, remembered, arguments.site_packages, pasted))
+    )

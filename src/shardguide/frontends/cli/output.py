@@ -18,14 +18,19 @@ STATUS = {"complete": 0, "partial": 0, "needs_answers": 3}
 def show(record: dict[str, Any], arguments: Namespace) -> int:
     """Print ``record`` as the arguments ask for; returns the exit status that it stands for."""
     if wants_json(arguments):
-        from shardguide.guidance.serialise import to_json
-
-        sys.stdout.write(to_json(record))
+        as_json(record)
     else:
         from shardguide.frontends.render.views import view_of
 
         page(view_of(record["workflow"])(record, arguments.verbose), arguments.format)
     return STATUS.get(record.get("status", "complete"), 0)
+
+
+def as_json(record: dict[str, Any]) -> None:
+    """Print an object as JSON, and nothing else."""
+    from shardguide.guidance.serialise import to_json
+
+    sys.stdout.write(to_json(record))
 
 
 def page(blocks: list[Block], form: str = "text") -> None:

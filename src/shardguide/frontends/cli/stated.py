@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.hints import Any
+from shardguide.guidance.hints import TYPE_CHECKING, Any
 from shardguide.workflows.fields import Field
 
 from . import output
 from .parser import wants_json
+
+if TYPE_CHECKING:
+    from shardguide.guidance.record import Guidance
 
 
 def add_fields(parser: ArgumentParser, fields: tuple[Field, ...], other_names: dict[str, str]) -> None:
@@ -29,6 +33,27 @@ def given(arguments: Namespace, fields: tuple[Field, ...]) -> dict[str, Any]:
     return {name: value for name, value in vars(arguments).items() if name in names and value is not None}
 
 
+def answer(
+    arguments: Namespace, fields: tuple[Field, ...], make: Callable[[dict[str, Any], dict[str, Any]], Guidance]
+) -> int:
+    """Run a workflow of fields, ask what is missing, show; returns the exit status.
+
+    ``make`` takes what is stated and what is remembered.
+    """
+    from shardguide.frontends import conduct
+
+    from . import desk
+    from .situation import ask_and_answer
+
+    said = given(arguments, fields)
+    with desk.notebook(arguments) as notebook:
+
+        def work() -> dict[str, Any]:
+            return conduct.conduct(lambda remembered: make(said, remembered), notebook)
+
+        return show(ask_and_answer(arguments, said, work, fields), arguments)
+
+
 def show(record: dict[str, Any], arguments: Namespace) -> int:
     """Print the record, or with ``--show ID`` one snippet alone; returns the exit status."""
     return snippet(record, arguments, "answer") if arguments.show else output.show(record, arguments)
@@ -44,9 +69,7 @@ def snippet(record: dict[str, Any], arguments: Namespace, kind: str) -> int:
         have = ", ".join(one["id"] for one in record["snippets"]) or "none yet"
         raise UnusableInput(f"there is no snippet {arguments.show!r} in this {kind}; it has {have}.")
     if wants_json(arguments):
-        from shardguide.guidance.serialise import to_json
-
-        sys.stdout.write(to_json(found[0]))
+        output.as_json(found[0])
     else:
         sys.stdout.write(found[0]["code"])
     return output.STATUS.get(record["status"], 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardguide.guidance.hints import Any
 
 from .blocks import Block, Heading, Pairs, Table, Text, Title
-from .plan_view import checks, end, known, questions, reasons, snippets, sources
+from .plan_view import checks, decided, end, known, questions, snippets, sources
 
 LABELS = {"backend": "Backend", "network": "Network"}
 _SIGNS = {"yes": "yes", "no": "no", "?": "?", "not read": "~"}
@@ -58,12 +58,7 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     choice = next((one["choice"] for one in record["decisions"] if one["id"] == "backend"), "")
     out: list[Block] = [Title(f"Backend: {choice or 'not chosen yet'} · PyTorch {torch}"), known(record)]
     out.extend(questions(record))
-    if record["decisions"]:
-        marks = {True: "open", False: ""}
-        pairs = tuple((LABELS[one["id"]], one["choice"], marks[one["open"]]) for one in record["decisions"])
-        out.extend([Heading("Decisions"), Pairs(pairs)])
-        for one in record["decisions"]:
-            out.extend(reasons(one, LABELS, verbose))
+    out.extend(decided(record, LABELS, verbose, LABELS))
     if verbose:
         out.extend(_operations(record))
     out.extend(checks(record))

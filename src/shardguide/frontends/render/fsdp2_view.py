@@ -5,8 +5,8 @@ from __future__ import annotations
 from shardguide.guidance.hints import Any
 
 from .backend_view import listed
-from .blocks import Block, Heading, Items, Pairs, Table, Text, Title
-from .plan_view import checks, end, known, questions, reasons, sources
+from .blocks import Block, Heading, Items, Table, Text, Title
+from .plan_view import checks, decided, end, known, questions, sources
 
 LABELS = {
     "adopt": "Adopt FSDP2",
@@ -24,6 +24,8 @@ LABELS = {
     "meta_init": "Meta-device initialisation",
     "migrate": "Migration from FSDP1",
 }
+# Shown with their reasons on the first screen; the other two with --verbose.
+FIRST = LABELS.keys() - {"import", "differences"}
 _WORDS = {"same": "", "other": "done differently", "unneeded": "not needed", "none": "no counterpart"}
 
 
@@ -82,13 +84,7 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     choice = next((one["choice"] for one in record["decisions"] if one["id"] == "adopt"), "release not known")
     out: list[Block] = [Title(f"FSDP2: {choice} · PyTorch {torch or '?'}"), known(record)]
     out.extend(questions(record))
-    if record["decisions"]:
-        marks = {True: "open", False: ""}
-        rows = tuple((LABELS[one["id"]], one["choice"], marks[one["open"]]) for one in record["decisions"])
-        out.extend([Heading("Decisions"), Pairs(rows)])
-        for one in record["decisions"]:
-            if verbose or one["id"] not in ("import", "differences"):
-                out.extend(reasons(one, LABELS, verbose))
+    out.extend(decided(record, LABELS, verbose, FIRST))
     out.extend(_comparison(record) if verbose else _lacking(record))
     out.extend(_mapping(record, verbose))
     out.extend(checks(record))

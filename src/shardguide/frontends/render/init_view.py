@@ -5,8 +5,8 @@ from __future__ import annotations
 from shardguide.guidance.hints import Any
 
 from .backend_view import verified
-from .blocks import Block, Code, Heading, Pairs, Title
-from .plan_view import checks, end, known, questions, reasons, sources
+from .blocks import Block, Code, Heading, Title
+from .plan_view import checks, decided, end, known, questions, sources
 
 LABELS = {"method": "Method", "ranks": "Ranks", "device": "Device", "timeout": "Timeout", "shutdown": "Shutdown"}
 # Shown with their reasons on the first screen; the others with --verbose.
@@ -19,13 +19,7 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     method = next((one["choice"] for one in record["decisions"] if one["id"] == "method"), "not chosen yet")
     out: list[Block] = [Title(f"Process group: {method} · PyTorch {torch}"), known(record)]
     out.extend(questions(record))
-    if record["decisions"]:
-        out.extend(
-            [Heading("Decisions"), Pairs(tuple((LABELS[one["id"]], one["choice"], "") for one in record["decisions"]))]
-        )
-        for one in record["decisions"]:
-            if verbose or one["id"] in FIRST:
-                out.extend(reasons(one, LABELS, verbose))
+    out.extend(decided(record, LABELS, verbose, FIRST))
     out.extend(checks(record))
     for snippet in record["snippets"]:
         out.append(Heading(f"{snippet['title']} ({snippet['id']}; {verified(snippet['verified'])})"))

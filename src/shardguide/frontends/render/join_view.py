@@ -6,7 +6,7 @@ from shardguide.guidance.hints import Any
 
 from .backend_view import listed
 from .blocks import Block, Code, Heading, Pairs, Title
-from .plan_view import checks, end, known, questions, reasons, sources
+from .plan_view import checks, decided, end, known, questions, sources
 
 LABELS = {
     "use": "Join",
@@ -37,13 +37,7 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     choice = next((one["choice"] for one in record["decisions"] if one["id"] == "use"), "not decided yet")
     out: list[Block] = [Title(f"Uneven inputs: {choice} · PyTorch {torch}"), known(record)]
     out.extend(questions(record))
-    if record["decisions"]:
-        marks = {True: "open", False: ""}
-        rows = tuple((LABELS[one["id"]], one["choice"], marks[one["open"]]) for one in record["decisions"])
-        out.extend([Heading("Decisions"), Pairs(rows)])
-        for one in record["decisions"]:
-            if verbose or one["id"] in FIRST:
-                out.extend(reasons(one, LABELS, verbose))
+    out.extend(decided(record, LABELS, verbose, FIRST))
     if verbose or not record["decisions"]:
         parts = tuple((one["name"], one["text"], "") for one in record["parts"])
         out.extend([Heading("The parts of Join"), Pairs(parts)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from shardguide.guidance.hints import Any
 
 from .blocks import Block, Code, Heading, Items, Pairs, Table, Text, Title
@@ -71,6 +73,19 @@ def _decisions(record: dict[str, Any], verbose: bool) -> list[Block]:
     out: list[Block] = [Heading("Decisions"), Pairs(rows)]
     for decision in record["decisions"] if verbose else record["decisions"][:1]:
         out.extend(reasons(decision, LABELS, verbose))
+    return out
+
+
+def decided(record: dict[str, Any], labels: dict[str, str], verbose: bool, first: Collection[str]) -> list[Block]:
+    """All choices, and the reasons of the ``first`` of them, or of all with ``verbose``."""
+    if not record["decisions"]:
+        return []
+    marks = {True: "open", False: ""}
+    rows = tuple((labels[one["id"]], one["choice"], marks[one["open"]]) for one in record["decisions"])
+    out: list[Block] = [Heading("Decisions"), Pairs(rows)]
+    for one in record["decisions"]:
+        if verbose or one["id"] in first:
+            out.extend(reasons(one, labels, verbose))
     return out
 
 

@@ -15,7 +15,7 @@ from shardguide.knowledge import ask_store, claims_store, pattern_store, release
 
 from ..fields import TORCH
 from ..release import Resolved, resolve
-from ..sources import about, knowledge_version
+from ..sources import about, confirmed, knowledge_version, statements
 from . import rank as ranking
 from .hits import NEAR, WORKFLOW, Hit, hits
 from .names import named
@@ -116,7 +116,7 @@ def _answer(
             "question": text,
             "outcome": "answered",
             "hits": [hit.shown() for hit in found],
-            "statements": _statements(looked_up, release),
+            "statements": statements(looked_up, release),
             "needed": [],
             "notes": _notes(best, release, in_question),
         },
@@ -156,18 +156,6 @@ def _form(question: Question) -> str:
     return forms[0] if len(forms) == 1 else ""
 
 
-def _statements(looked_up: list[Claim], release: Release) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": claim.id,
-            "text": claim.text,
-            "status": claim.status if release.version else "release unknown",
-            "sources": [source.id for source in claim.sources],
-        }
-        for claim in looked_up
-    ]
-
-
 def _snippets(question: Question, best: Ranked | None, release: Release) -> list[Snippet]:
     """The best pattern of the page, where code was asked for."""
     if best is None or not release.version or not set(ask_store.words("code")) & set(question.spaced.split()):
@@ -187,15 +175,8 @@ def _snippets(question: Question, best: Ranked | None, release: Release) -> list
 def _checks(looked_up: list[Claim], snippets: list[Snippet], release: Release) -> tuple[Check, ...]:
     """Check ``sources``: every statement stands in this release; check ``snippets``: the code parses, and its API is there."""
     made = []
-    if looked_up and release.version:
-        by_status = [claim.status for claim in looked_up]
-        good, missing = by_status.count("found") + by_status.count("index"), by_status.count("not confirmed")
-        where = f"PyTorch {release.version} at {release.path}" if release.path else "the shipped index"
-        words = f"{good} statements found in {where}, {by_status.count('page')} on documentation pages"
-        words += f", {missing} not confirmed for this release." if missing else "."
-        made.append(Check("sources", "unknown" if missing else "passed", words))
-    elif looked_up:
-        made.append(Check("sources", "unknown", "Statements are looked up once the release is known."))
+    if looked_up:
+        made.append(confirmed(looked_up, release))
     for one in snippets:
         good_code = one.verified.parses and one.verified.api
         words = f"{one.id} parses and uses only what PyTorch {release.version} has"

@@ -14,7 +14,7 @@ from shardguide.knowledge.topic_store import Topic
 from ..fields import TORCH
 from ..finish import closing
 from ..release import Resolved, resolve
-from ..sources import about, knowledge_version
+from ..sources import about, confirmed, knowledge_version, statements
 from .choose import ARCHITECTURES, FORMS, chosen, find, newest_script
 
 APPROVE = "Is this the code to use? It is a draft until you confirm it."
@@ -130,38 +130,22 @@ def _page(topic: Topic | None, release: Release, docs: str) -> tuple[Any, dict[s
     looked_up = claims(kept, release, docs)
     sources = {source.id: source for claim in looked_up.values() for source in claim.sources}
 
-    def statements(of: tuple[str, ...]) -> list[dict[str, Any]]:
-        found = [looked_up[claim] for claim in of if claim in looked_up]
-        return [
-            {
-                "id": claim.id,
-                "text": claim.text,
-                "status": claim.status if release.version else "release unknown",
-                "sources": [source.id for source in claim.sources],
-            }
-            for claim in found
-        ]
+    def shown(of: tuple[str, ...]) -> list[dict[str, Any]]:
+        return statements((looked_up[claim] for claim in of if claim in looked_up), release)
 
-    sections = [{"title": section.title, "statements": statements(section.claims)} for section in topic.sections]
-    if release.version and not statements(topic.answer):  # then the answer is where it holds
-        elsewhere = claims(topic.answer, Release("", "unknown", ""))
+    sections = [{"title": section.title, "statements": shown(section.claims)} for section in topic.sections]
+    if release.version and not shown(topic.answer):  # then the answer is where it holds
+        unknown = Release("", "unknown", "")
+        elsewhere = claims(topic.answer, unknown)
         sources.update((source.id, source) for claim in elsewhere.values() for source in claim.sources)
-        rows = [
-            {
-                "id": one.id,
-                "text": one.text,
-                "status": "release unknown",
-                "sources": [source.id for source in one.sources],
-            }
-            for one in elsewhere.values()
-        ]
+        rows = statements(elsewhere.values(), unknown)
         sections.insert(0, {"title": f"Known of other releases, not of PyTorch {release.version}", "statements": rows})
     page: dict[str, Any] = {
         "id": topic.id,
         "title": topic.title,
         "group": topic.group,
         "subjects": list(topic.subjects),
-        "answer": statements(topic.answer),
+        "answer": shown(topic.answer),
         "sections": [section for section in sections if section["statements"]],
         "see": [{"id": other, "title": topic_store.titles()[other][1]} for other in topic.see],
         "api": [name for name in topic.api if not release.version or api.exists(name, release.version)],
@@ -218,21 +202,8 @@ def _checks(
 ) -> list[Check]:
     """Check ``sources`` (every statement stands in this release) and check ``snippets`` (they parse, and the API is there)."""
     made = []
-    if looked_up and release.version:
-        by_status = [claim.status for claim in looked_up.values()]
-        good = by_status.count("found") + by_status.count("index")
-        missing = by_status.count("not confirmed")
-        where = f"PyTorch {release.version} at {release.path}" if release.path else "the shipped index"
-        words = f"{good} statements found in {where}, {by_status.count('page')} on documentation pages"
-        made.append(
-            Check(
-                "sources",
-                "unknown" if missing else "passed",
-                f"{words}, {missing} not confirmed for this release." if missing else f"{words}.",
-            )
-        )
-    elif looked_up:
-        made.append(Check("sources", "unknown", "Statements are looked up once the release is known."))
+    if looked_up:
+        made.append(confirmed(looked_up.values(), release))
     if shown:
         run = sum(bool(one.verified.executed) for one in shown)
         good = all(one.verified.parses and one.verified.api for one in shown)
