@@ -6,11 +6,14 @@ import os
 from collections.abc import Callable
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.hints import Any
+from shardguide.guidance.hints import TYPE_CHECKING, Any
 from shardguide.guidance.record import Guidance
 from shardguide.guidance.serialise import to_dict, with_approval
 from shardguide.notebook import Notebook, project_key
 from shardguide.workflows.sources import knowledge_version
+
+if TYPE_CHECKING:
+    from shardguide.frontends.applying import Change
 
 # Answers worth remembering for the project; files and one-time switches are not.
 REMEMBERED = frozenset(
@@ -61,6 +64,25 @@ def conduct(make: Callable[[dict[str, Any]], Guidance], notebook: Notebook) -> d
     if notebook.unavailable:
         record["not_done"] = [*record["not_done"], f"not kept in the notebook: {notebook.unavailable}"]
     return record
+
+
+def proposal(notebook: Notebook, identity: str) -> Change:
+    """What an earlier answer of this project would write.
+
+    Raises UnusableInput for one that is not known, is another project's, was turned down, waits for answers or proposes nothing.
+    """
+    from shardguide.frontends.applying import proposed
+
+    whole = notebook.resolve(identity)
+    here = project()
+    if all(entry.id != whole for entry in notebook.history(here, 1_000_000)):
+        raise UnusableInput(f"{whole} was asked for in another folder; apply it there.")
+    record = notebook.load(whole).guidance
+    if notebook.approval(whole).state == "rejected":
+        raise UnusableInput(f"{whole} was turned down; shardguide approve {whole} takes that back.")
+    if record.get("status") == "needs_answers":
+        raise UnusableInput(f"{whole} waits for answers, so nothing of it is written yet.")
+    return proposed(record, os.curdir)
 
 
 # The likelier cause first. Counts are not here: the workflow asks about remembered ones, and without them nothing is planned

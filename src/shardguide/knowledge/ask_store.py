@@ -84,7 +84,7 @@ def connection() -> Connection:
             raise UnusableInput(_LACKS) from None
         try:
             path = FILE.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-            database = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
+            database = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True, check_same_thread=False)
             database.execute("select rowid from asks where asks match 'fsdp' limit 1")
         except sqlite3.OperationalError as error:
             if "no such module" in str(error):

@@ -27,6 +27,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "history": ("history", "earlier guidance"),
     "approve": ("approve", "confirm guidance for use"),
     "reject": ("reject", "turn guidance down"),
+    "apply": ("apply", "write what an answer proposed, after showing it and a yes"),
+    "mcp": ("mcp", "the server for coding agents (Model Context Protocol)"),
 }
 
 VERSION = "0.1.0"

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH103, PTH105, PTH110, PTH112, PTH118, PTH123
+# ruff: noqa: PTH103, PTH110, PTH112, PTH118, PTH123
 # (os.path as in the rest of the product: pathlib costs start-up time)
 """``plan --write DIR``: shows what would be written, asks, and writes only that, atomically (G2)."""
 
@@ -9,34 +9,12 @@ import os
 import sys
 
 from shardguide import guard
+from shardguide.frontends.applying import files_of, whole
 from shardguide.frontends.render.safe import lines, one_line
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any
 
 from . import asking
-
-# Snippet id -> file name; ids that are not here are not written.
-FILES = {
-    "fsdp2": "train_fsdp2.py",
-    "fsdp1": "train_fsdp1.py",
-    "ddp": "train_ddp.py",
-    "torchrun": "launch.sh",
-    "sbatch": "job.sbatch",
-    "kubernetes": "job.yaml",
-    "accelerate": "accelerate_fsdp.yaml",
-    "torchtitan": "torchtitan.sh",
-    "measure": "measure.py",
-    "manifest": "write_manifest.py",
-}
-
-
-def files_of(record: dict[str, Any]) -> dict[str, str]:
-    """File name to text, the record itself among them."""
-    from shardguide.guidance.serialise import to_json
-
-    out = {FILES[snippet["id"]]: snippet["code"] for snippet in record["snippets"] if snippet["id"] in FILES}
-    out["shardguide-plan.json"] = to_json(record)
-    return out
 
 
 def write_plan(record: dict[str, Any], folder: str, may_ask: bool) -> None:
@@ -71,7 +49,7 @@ def write_plan(record: dict[str, Any], folder: str, may_ask: bool) -> None:
     with guard.allow_write(folder):
         os.makedirs(folder, exist_ok=True)
         for name, text in wanted.items():
-            _write(os.path.join(folder, name), text)
+            whole(os.path.join(folder, name), text.encode("utf-8"))
     print(f"Wrote {', '.join(wanted)} to {one_line(folder)}.", file=sys.stderr)
 
 
@@ -105,15 +83,3 @@ def _show(folder: str, name: str, text: str) -> None:
         return
     diff = difflib.unified_diff(old.splitlines(True), text.splitlines(True), f"{path} (now)", f"{path} (then)")
     print(lines("".join(diff)), file=sys.stderr)
-
-
-def _write(path: str, text: str) -> None:
-    """Whole or not at all: beside the target first, then moved; what was there is kept with .bak."""
-    temporary = path + ".shardguide-tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    if os.path.lexists(path):
-        os.replace(path, path + ".bak")
-    os.replace(temporary, path)

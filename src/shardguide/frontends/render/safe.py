@@ -7,7 +7,7 @@ from __future__ import annotations
 _HIDDEN = [*range(0x20), 0x7F, *range(0x80, 0xA0), 0x061C, *range(0x200B, 0x2010), *range(0x2028, 0x202F),
            *range(0x2060, 0x2070), 0xFEFF]  # fmt: skip
 _TABLE = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _HIDDEN}
-_KEEP_LINES = {code: text for code, text in _TABLE.items() if code not in (0x0A, 0x09)}
+KEEP_LINES = {code: text for code, text in _TABLE.items() if code not in (0x0A, 0x09)}
 
 
 def one_line(text: str, limit: int = 600) -> str:
@@ -18,4 +18,4 @@ def one_line(text: str, limit: int = 600) -> str:
 
 def lines(text: str) -> str:
     """Like one_line, for text whose line breaks and tabs are meant."""
-    return text.translate(_KEEP_LINES)
+    return text.translate(KEEP_LINES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any
@@ -14,12 +15,18 @@ LINE = 1 << 20  # a longer line is cut into pieces of this many bytes
 # What a compressed file may grow to: a log compresses 10 to 30 times, a bomb a thousand times.
 RATIO = 400
 FREE = 1 << 28  # up to here no ratio is looked at
+# Text that somebody pasted into a conversation: what "-" stands for while it is set, in the place of standard input.
+PASTED: ContextVar[bytes | None] = ContextVar("PASTED", default=None)
+# Told how many bytes were read, piece by piece, where somebody shows progress; it may raise to end the reading.
+WATCH: ContextVar[Callable[[int], None] | None] = ContextVar("WATCH", default=None)
 
 
 def chunks(path: str) -> Iterator[bytes]:
     """The file in pieces that end with a line, decompressed and without UTF-16.
 
-    ``-`` is standard input. Raises UnusableInput for a file that cannot be read, is cut off in compression, or is a bomb.
+    ``-`` is standard input, or text that was pasted (``PASTED``).
+
+    Raises UnusableInput for a file that cannot be read, is cut off in compression, or is a bomb.
     """
     raw = _decoded(_expanded(path, _raw(path)))
     rest = b""
@@ -40,11 +47,18 @@ def chunks(path: str) -> Iterator[bytes]:
 def _raw(path: str) -> Iterator[bytes]:
     try:
         if path == "-":
+            pasted = PASTED.get()
+            if pasted is not None:
+                yield pasted
+                return
             while piece := sys.stdin.buffer.read(CHUNK):
                 yield piece
             return
+        watch = WATCH.get()
         with opened(path) as file:
             while piece := file.read(CHUNK):
+                if watch is not None:
+                    watch(len(piece))
                 yield piece
     except OSError as error:
         raise UnusableInput(f"{path} cannot be read: {(error.strerror or str(error)).lower()}.") from None

@@ -41,6 +41,7 @@ class DiagnoseRequest(NamedTuple):
     remembered: dict[str, Any] = {}  # noqa: RUF012 - never changed in place
     site_packages: str | None = None
     anonymise: bool = False  # host and user names, addresses and home folders are replaced
+    text: str = ""  # a log, or a part of one, that was pasted
 
 
 def diagnose(request: DiagnoseRequest, executor: Executor | None = None) -> Guidance:
@@ -50,8 +51,10 @@ def diagnose(request: DiagnoseRequest, executor: Executor | None = None) -> Guid
     """
     from shardguide.guidance.errors import UnusableInput
 
-    if not request.paths and not request.question:
+    if not request.paths and not request.question and not request.text:
         raise UnusableInput("diagnose needs a log or a dump, or --question with what happens in words.")
+    if request.text:
+        return _pasted(request, executor)
     resolved = resolve(request.torch, request.site_packages, request.remembered.get("torch"))
     inputs, left = collect(request.paths) if request.paths else ([], [])
     logs, cut = read([one for one in inputs if one.kind in ("log", "report")], executor)
@@ -91,6 +94,17 @@ def diagnose(request: DiagnoseRequest, executor: Executor | None = None) -> Guid
         request, resolved, inputs, [*left, *damaged, *broken, *unread], logs, start, found, [*facts, *numbers, *more]
     )
     return privacy.guarded(record, logs, request.anonymise)
+
+
+def _pasted(request: DiagnoseRequest, executor: Executor | None) -> Guidance:
+    """What was pasted is read as standard input would be."""
+    from shardguide.readers.logs.source import PASTED
+
+    before = PASTED.set(request.text.encode("utf-8", "replace"))
+    try:
+        return diagnose(request._replace(paths=("-", *request.paths), text=""), executor)
+    finally:
+        PASTED.reset(before)
 
 
 def read(inputs: Sequence[Input], executor: Executor | None = None) -> tuple[list[Evidence], list[str]]:

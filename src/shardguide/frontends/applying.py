@@ -1,0 +1,215 @@
+# ruff: noqa: PTH101, PTH103, PTH105, PTH109, PTH112, PTH116, PTH118, PTH120, PTH123
+# (os.path as in the rest of the product: pathlib costs start-up time)
+"""Writing what an answer proposed (G2): shown first, only after a yes, only inside the project folder, each file whole or not at all."""
+
+from __future__ import annotations
+
+import difflib
+import os
+
+from shardguide import guard
+from shardguide.frontends.render.safe import lines, one_line
+from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any, NamedTuple
+from shardguide.guidance.sha import sha256
+
+FOLDER = "shardguide"  # below the project, for the files of a plan and for snippets
+# Snippet id -> file name, where its own name says too little.
+FILES = {
+    "fsdp2": "train_fsdp2.py",
+    "fsdp1": "train_fsdp1.py",
+    "ddp": "train_ddp.py",
+    "torchrun": "launch.sh",
+    "sbatch": "job.sbatch",
+    "kubernetes": "job.yaml",
+    "accelerate": "accelerate_fsdp.yaml",
+    "torchtitan": "torchtitan.sh",
+    "measure": "measure.py",
+    "manifest": "write_manifest.py",
+}
+_ENDS = {"python": ".py", "bash": ".sh", "yaml": ".yaml", "json": ".json"}
+_LIMIT = 32 << 20  # bytes of a file that is changed
+
+
+class File(NamedTuple):
+    """One file as it is and as it would be."""
+
+    path: str  # real path
+    name: str  # as it is shown
+    before: bytes | None  # None: there is no such file yet
+    after: bytes
+
+
+class Change(NamedTuple):
+    """Everything that one answer would write."""
+
+    id: str
+    root: str  # real path of the project folder
+    files: tuple[File, ...]
+
+
+def proposed(record: dict[str, Any], root: str) -> Change:
+    """What an answer would change below ``root``.
+
+    Raises UnusableInput where it proposes nothing, where a file lies outside of the folder or has changed since.
+    """
+    root = os.path.realpath(root)
+    wanted = _edited(record, root) if record["workflow"] in ("review", "migrate") else _made(record, root)
+    files = tuple(one for one in wanted if one.before != one.after)
+    if not files:
+        done = "is written already" if wanted else "proposes no file: it has no diff and no code"
+        raise UnusableInput(f"{record['id']} {done}.")
+    return Change(record["id"], root, files)
+
+
+def _edited(record: dict[str, Any], root: str) -> list[File]:
+    """The files of a diff, each held against the digest that it had when it was read."""
+    from .patch import applied
+    from .patch import files as of_diff
+
+    digests = record.get("digests") or {}
+    diff = record.get("diff") or ""
+    if record["workflow"] == "review" and not diff:
+        from shardguide.workflows.review.fixes import unified
+
+        _unchanged(digests, root)
+        here = os.getcwd()
+        if os.path.realpath(here) != root:
+            raise UnusableInput(f"apply {record['id']} from the folder that it was asked in: {root}.")
+        diff = unified(record["findings"])
+    out = []
+    for name, hunks in of_diff(diff).items():
+        path = _inside(root, name)
+        before = _read(path, name)
+        if before is None:
+            raise UnusableInput(f"{one_line(name)} is not there any more.")
+        if name in digests and sha256(before).hexdigest() != digests[name]:
+            raise UnusableInput(
+                f"{one_line(name)} has changed since the answer was given; ask again, and apply the new one."
+            )
+        try:
+            text = before.decode("utf-8")
+        except UnicodeDecodeError:
+            raise UnusableInput(f"{one_line(name)} is not UTF-8 and is not changed.") from None
+        out.append(File(path, name, before, applied(text, hunks, one_line(name)).encode("utf-8")))
+    return out
+
+
+def _unchanged(digests: dict[str, str], root: str) -> None:
+    for name, digest in digests.items():
+        now = _read(_inside(root, name), name)
+        if now is None or sha256(now).hexdigest() != digest:
+            raise UnusableInput(
+                f"{one_line(name)} has changed since the answer was given; ask again, and apply the new one."
+            )
+
+
+def _made(record: dict[str, Any], root: str) -> list[File]:
+    """The files of a plan, or the snippets of any other answer."""
+    out = []
+    for name, text in files_of(record).items():
+        shown = os.path.join(FOLDER, name)
+        path = _inside(root, shown)
+        out.append(File(path, shown, _read(path, shown), text.encode("utf-8")))
+    return out
+
+
+def files_of(record: dict[str, Any]) -> dict[str, str]:
+    """File name to text: every snippet, and with a plan the record itself."""
+    from shardguide.guidance.serialise import to_json
+
+    out = {}
+    for snippet in record.get("snippets", ()):
+        end = _ENDS.get(snippet["language"], ".txt")
+        out[FILES.get(snippet["id"]) or f"{snippet['id'].replace('-', '_')}{end}"] = snippet["code"]
+    if record["workflow"] == "plan":
+        out = {name: text for name, text in out.items() if name in FILES.values()}
+        out["shardguide-plan.json"] = to_json(record)
+    return out
+
+
+def _inside(root: str, name: str) -> str:
+    """The real path of a file below the project. Raises UnusableInput for one that lies elsewhere, links followed."""
+    path = os.path.realpath(os.path.join(root, name))
+    if not path.startswith(root.rstrip(os.sep) + os.sep):
+        raise UnusableInput(f"{one_line(name)} lies outside of the project folder {one_line(root)} and is not written.")
+    return path
+
+
+def _read(path: str, name: str) -> bytes | None:
+    try:
+        if os.path.isdir(path):
+            raise UnusableInput(f"{one_line(name)} is a folder.")
+        with open(path, "rb") as file:
+            found = file.read(_LIMIT + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnusableInput(f"{one_line(name)} cannot be read: {(error.strerror or str(error)).lower()}.") from None
+    if len(found) > _LIMIT:
+        raise UnusableInput(f"{one_line(name)} is larger than {_LIMIT >> 20} MiB and is not changed.")
+    return found
+
+
+def shown(change: Change) -> str:
+    """The diff of the whole change, safe to print."""
+    out: list[str] = []
+    for one in change.files:
+        before = (one.before or b"").decode("utf-8", "replace").splitlines(keepends=True)
+        after = one.after.decode("utf-8", "replace").splitlines(keepends=True)
+        name = one_line(one.name)
+        found = difflib.unified_diff(before, after, name if one.before is not None else "/dev/null", name)
+        out += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in found]
+    return lines("".join(out))
+
+
+def message(change: Change, most: int = 12_000) -> str:
+    """What is put to the user: the files, then the diff, cut where it is too long to be read in a dialogue."""
+    names = ", ".join(f"{one_line(one.name)}{' (new)' if one.before is None else ''}" for one in change.files)
+    diff = shown(change)
+    cut = (
+        f"\n… {len(diff) - most} more characters: shardguide apply {change.id} shows all of it."
+        if len(diff) > most
+        else ""
+    )
+    many = "file" if len(change.files) == 1 else "files"
+    return f"Write {len(change.files)} {many} in {one_line(change.root)}: {names}?\n\n{diff[:most]}{cut}"
+
+
+def write(change: Change) -> list[str]:
+    """Write the change; returns the names written. What was there stays beside it as NAME.bak.
+
+    Raises UnusableInput where a file is no longer as it was shown; nothing is written then.
+    """
+    for one in change.files:
+        if _read(one.path, one.name) != one.before or os.path.realpath(one.path) != one.path:
+            raise UnusableInput(f"{one_line(one.name)} has changed while it was shown; nothing was written.")
+    for one in change.files:
+        with guard.allow_write(one.path):
+            os.makedirs(os.path.dirname(one.path), exist_ok=True)
+            whole(one.path, one.after)
+    return [one.name for one in change.files]
+
+
+def whole(path: str, data: bytes) -> None:
+    """Whole or not at all: beside the target first, then moved over it; what was there is kept with .bak, its mode too.
+
+    At every moment a file of that name is there, the old one or the new one.
+    """
+    mode = None
+    if os.path.lexists(path):
+        mode = os.stat(path).st_mode & 0o7777
+        with open(path, "rb") as file:
+            _flushed(path + ".bak", file.read())
+    temporary = path + ".shardguide-tmp"
+    _flushed(temporary, data)
+    if mode is not None:
+        os.chmod(temporary, mode)
+    os.replace(temporary, path)
+
+
+def _flushed(path: str, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,60 @@
+"""``shardguide apply ID``: writes what an answer proposed, after showing it and a yes."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+
+from shardguide.frontends.render.safe import one_line
+from shardguide.guidance.errors import UnusableInput
+
+from . import asking, desk, output
+from .parser import add_common, wants_json
+
+EPILOG = """examples:
+  shardguide apply 3f2a            show the diff, ask, write
+  shardguide apply 3f2a --diff     show it only
+  shardguide apply 3f2a --yes      write without asking
+
+Only inside the folder that the answer was asked in, only what the diff shows, each file whole or not at all; what was
+there stays beside it as NAME.bak. A file that has changed since is refused."""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Which answer."""
+    parser.epilog = EPILOG
+    parser.add_argument("id", help="of the answer (its first digits suffice)")
+    parser.add_argument("--diff", action="store_true", help="show what would be written, and write nothing")
+    parser.add_argument("--yes", action="store_true", help="write without asking")
+    add_common(parser)
+
+
+def call(arguments: Namespace) -> int:
+    """Show, ask, write."""
+    from shardguide.frontends import applying, conduct
+    from shardguide.notebook import commands
+
+    with desk.notebook(arguments) as notebook:
+        change = conduct.proposal(notebook, arguments.id)
+        if arguments.diff:
+            sys.stdout.write(applying.shown(change))
+            return 0
+        if not arguments.yes:
+            print(applying.shown(change), end="", file=sys.stderr)
+            if not asking.may_ask(arguments):
+                raise UnusableInput(
+                    f"nothing was written, since nobody is here to say yes: shardguide apply {change.id} --yes does it."
+                )
+            wrong = ", ".join(one["id"] for one in commands.failed(notebook.load(change.id).guidance))
+            despite = f"A check failed ({wrong}). " if wrong else ""
+            many = "file" if len(change.files) == 1 else "files"
+            if not asking.confirm(f"\n{despite}Write {len(change.files)} {many}?"):
+                print("Nothing was written.", file=sys.stderr)
+                return 0
+        written = applying.write(change)
+        commands.approve(notebook, change.id, "applied", anyway=True)
+    if wants_json(arguments):
+        output.as_json({"id": change.id, "written": written})
+    else:
+        print(f"Wrote {', '.join(one_line(name) for name in written)}.")
+    return 0

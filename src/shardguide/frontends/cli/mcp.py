@@ -1,0 +1,90 @@
+"""``shardguide mcp``: the server for coding agents."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+
+from shardguide.guidance.errors import UnusableInput
+
+from .parser import add_common
+
+EPILOG = """examples:
+  shardguide mcp                                stdio, as most hosts start it
+  shardguide mcp --allow ~/runs --allow ./src   which folders it may read (default: the working folder)
+  shardguide mcp --http 8900                    streamable HTTP on http://127.0.0.1:8900/mcp
+  shardguide mcp --print-config claude-code     the lines that a host's configuration needs
+
+Needs the extra mcp: pip install 'shardguide[mcp]'"""
+
+# Packages of the extra and what they require; the guard lets them load.
+PACKAGES = (
+    "mcp", "mcp_types", "anyio", "pydantic", "pydantic_core", "pydantic_settings", "annotated_types", "typing_inspection", "starlette",
+    "sse_starlette", "uvicorn", "h11", "click", "httpx", "httpx2", "httpcore", "httpcore2", "httpx_sse", "jsonschema",
+    "jsonschema_specifications", "referencing", "rpds", "attr", "attrs", "jwt", "cryptography", "cffi", "_cffi_backend", "opentelemetry",
+    "sniffio", "idna", "certifi", "truststore", "python_multipart", "multipart", "dotenv", "typing_extensions",
+)  # fmt: skip
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Where it listens and what it may read."""
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "--allow", action="append", default=[], metavar="FOLDER", help="folder whose files may be read (repeatable)"
+    )
+    parser.add_argument("--http", type=int, metavar="PORT", help="serve streamable HTTP on the loopback interface")
+    parser.add_argument("--print-config", metavar="HOST", help="print the configuration for a host, and end")
+    add_common(parser)
+
+
+def prepare(arguments: Namespace) -> None:
+    """Everything that the guard would look at one by one is loaded, and the index of questions opened, before it is on."""
+    if arguments.print_config:
+        return
+    try:
+        import anyio._backends._asyncio
+        import mcp.server.stdio
+
+        import shardguide.frontends.mcp.server
+    except ImportError as error:
+        if (error.name or "").startswith("shardguide"):
+            raise
+        raise UnusableInput("shardguide mcp needs the extra mcp: pip install 'shardguide[mcp]'.") from None
+    if arguments.http is not None:
+        if not 0 < arguments.http < 1 << 16:
+            raise UnusableInput("--http takes a port from 1 to 65535.")
+        import uvicorn.lifespan.on
+        import uvicorn.protocols.http.h11_impl
+
+        _ = uvicorn
+    from shardguide.knowledge import ask_store
+
+    ask_store.connection()
+    _ = anyio, mcp, shardguide
+
+
+def call(arguments: Namespace) -> int:
+    """Serve until the client leaves."""
+    if arguments.print_config:
+        from shardguide.frontends.mcp.hosts import configuration
+
+        print(configuration(arguments.print_config), end="")
+        return 0
+    import anyio
+
+    from shardguide import guard
+    from shardguide.frontends.mcp import server
+    from shardguide.frontends.mcp.calls import Desk
+    from shardguide.frontends.mcp.folders import Folders
+
+    from .main import VERSION
+
+    guard.install(packages=PACKAGES)
+    desk = Desk(Folders(tuple(arguments.allow) or (os.curdir,)), arguments.notebook, arguments.site_packages)
+    made = server.build(desk, VERSION)
+    if arguments.http is None:
+        anyio.run(server.over_stdio, made)
+    else:
+        guard.permit("http")
+        anyio.run(server.over_http, made, arguments.http)
+    return 0

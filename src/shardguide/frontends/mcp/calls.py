@@ -1,0 +1,126 @@
+"""What a tool call does, without any protocol: arguments in, record out."""
+
+from __future__ import annotations
+
+from shardguide import guard
+from shardguide.frontends import conduct
+from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import TYPE_CHECKING, Any, NamedTuple
+from shardguide.notebook import Notebook, find_place
+from shardguide.workflows import catalogue
+
+from .bounded import part, quoted
+from .folders import Folders
+from .summary import summary
+from .tools import Tool
+
+if TYPE_CHECKING:
+    from shardguide.frontends.applying import Change
+
+
+class Reading:
+    """How much of the logs has been read, and whether to stop: shared with the thread that reads them."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.stopped = False
+
+    def take(self, count: int) -> None:
+        """Called for each piece that was read. Raises UnusableInput where the client has cancelled."""
+        self.bytes += count
+        if self.stopped:
+            raise UnusableInput("the call was cancelled.")
+
+
+class Desk(NamedTuple):
+    """What a server works with."""
+
+    folders: Folders
+    notebook: str | None = None  # path of the notebook's file; None: the usual one
+    site_packages: str | None = None
+
+    def open(self) -> Notebook:
+        """The notebook, opened for one call: calls run in several threads."""
+        place = find_place(self.notebook)
+        if place.path:
+            guard.install(place.path)
+        return Notebook(place)
+
+
+def call(desk: Desk, tool: Tool, arguments: dict[str, Any], reading: Reading | None = None) -> dict[str, Any]:
+    """The whole record of a call. Raises UnusableInput as the workflows do, and for arguments that do not fit."""
+    from shardguide.readers.logs.source import WATCH
+
+    WATCH.set(reading.take if reading is not None else None)
+    given = {name: value for name, value in arguments.items() if value is not None and name != "page"}
+    unknown = [name for name in given if name not in tool.properties]
+    if unknown:
+        raise UnusableInput(f"{tool.name} takes no {unknown[0][:40]!r}; it takes {', '.join(tool.properties)}.")
+    missing = [name for name in tool.required if name not in given]
+    if missing:
+        raise UnusableInput(f"{tool.name} needs {missing[0]}.")
+    given = desk.folders.check(given)
+    if tool.name == "start":
+        return _start(desk, given)
+    if tool.name == "docs":
+        return _docs(desk, given)
+    task = tool.task
+    if given.pop("migrate", False) is True:
+        task = "migrate"
+        given.pop("select", None)
+        given.pop("ignore", None)
+    if task == "explain" and not given.get("topic") and not given.get("full_script"):
+        return _topics(given)
+    return _run(desk, task, given)
+
+
+def proposed(desk: Desk, identity: str) -> Change:
+    """What an earlier answer would write. Raises UnusableInput where it is nothing, or may not be."""
+    with desk.open() as notebook:
+        return conduct.proposal(notebook, identity)
+
+
+def shown(record: dict[str, Any], number: int) -> dict[str, Any]:
+    """One part of a record as it goes to the client."""
+    clean = quoted(record)
+    return part({"summary": summary(clean), **clean}, number)
+
+
+def _run(desk: Desk, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    with desk.open() as notebook:
+        return conduct.conduct(
+            lambda remembered: catalogue.run(task, arguments, remembered, desk.site_packages), notebook
+        )
+
+
+def _start(desk: Desk, given: dict[str, Any]) -> dict[str, Any]:
+    from shardguide.workflows.intake import understand
+
+    files = given.get("files") or []
+    found = understand(str(given.get("words") or ""), tuple(files), given.get("torch"))
+    record = _run(desk, found.tool, found.arguments)
+    chosen = {"tool": found.tool, "arguments": found.arguments, "why": list(found.why), "others": list(found.others)}
+    return record | {"understood": chosen}
+
+
+def _docs(desk: Desk, given: dict[str, Any]) -> dict[str, Any]:
+    names = given["names"]
+    if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+        raise UnusableInput("names is a list of names.")
+    if given.get("action", "api") == "api":
+        from shardguide.workflows.reference import name
+
+        if len(names) != 1:
+            raise UnusableInput("docs looks up one name at a time.")
+        return {"workflow": "docs", **name(names[0], given.get("torch"), desk.site_packages)}
+    from shardguide.workflows.changes import changes
+
+    if given["action"] != "changes" or len(names) != 2:
+        raise UnusableInput("docs takes action api with one name, or changes with two releases.")
+    return {"workflow": "docs", **changes(names[0], names[1])}
+
+
+def _topics(given: dict[str, Any]) -> dict[str, Any]:
+    from shardguide.workflows.explain import listing
+
+    return {"workflow": "explain", **listing(str(given.get("form") or ""))}

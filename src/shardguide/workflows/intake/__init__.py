@@ -1,0 +1,128 @@
+"""First contact: free words and files become a workflow with what they already say filled in.
+
+What the words mean is data (``knowledge/intake``); the model, the cluster and the release are read as ``ask`` reads them.
+Nothing is decided here about PyTorch: the workflow that is chosen gives the answer, and says what it was chosen by.
+"""
+
+from __future__ import annotations
+
+import re
+
+from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any, NamedTuple
+
+from ..ask.stated import Stated, stated
+from . import cues, handed
+
+LONGEST = 1 << 20  # characters: a pasted log may be long, a question is not
+ENOUGH = 2.0  # of cues, for a workflow to be taken
+OTHERS = 3
+
+
+class Understood(NamedTuple):
+    """Which workflow, with which arguments, and why that one."""
+
+    tool: str
+    arguments: dict[str, Any]
+    why: tuple[str, ...]  # the words and files that it was chosen by
+    others: tuple[str, ...]  # workflows that these could mean as well, the likelier first
+
+
+def understand(words: str, files: tuple[str, ...] = (), torch: str | None = None) -> Understood:
+    """What is wanted. ``words`` may hold a pasted log or error; ``files`` are what was handed over.
+
+    Raises UnusableInput where there is neither, and for a file that does not exist.
+    """
+    words = words.strip()
+    if not words and not files:
+        raise UnusableInput(
+            "say in a few words what you want to do with FSDP, or hand over a log, code or a config.json."
+        )
+    if len(words) > LONGEST:
+        raise UnusableInput(f"that is more than {LONGEST:,} characters; hand a log of that size over as a file.")
+    sorted_ = handed.sort(files)
+    asked, pasted = _split(words)
+    scores, why = cues.scores(asked)
+    said = stated(asked)
+    tool = _chosen(scores, sorted_, pasted, said)
+    arguments = _arguments(tool, asked, pasted, sorted_, said)
+    release = torch or (said.releases[0] if len(said.releases) == 1 else None)
+    if release:
+        arguments["torch"] = release
+    reasons = (*why.get(tool, ()), *sorted_.why(tool), *(("a pasted log",) if pasted and tool == "diagnose" else ()))
+    others = [
+        name for name, score in sorted(scores.items(), key=lambda one: -one[1]) if score >= ENOUGH and name != tool
+    ]
+    return Understood(tool, arguments, reasons, tuple(others[:OTHERS]))
+
+
+_LOG = re.compile(
+    r"Traceback \(most recent call last\)|^\[?rank ?\d+\]?:|^\[rank\d+\]|\bNCCL (WARN|INFO)\b|^\[[EWIF]\d{3,4}[ :]|"
+    r"^\s*File \"[^\"]+\", line \d+|ChildFailedError|\b[A-Za-z_.]+(Error|Exception|Warning): |^\d{4}-\d\d-\d\d[ T]\d\d:\d\d",
+    re.MULTILINE,
+)
+
+
+def _split(words: str) -> tuple[str, str]:
+    """What was said, and what was pasted with it: everything from the first line that only a program prints."""
+    found = _LOG.search(words)
+    if found is None:
+        return words, ""
+    start = words.rfind("\n", 0, found.start()) + 1
+    if "\n" not in words and start == 0 and not words[: found.start()].strip():
+        return words, words  # one line: an error message is both the question and the log
+    return words[:start].strip(), words[start:]
+
+
+def _chosen(scores: dict[str, float], sorted_: handed.Handed, pasted: str, said: Stated) -> str:
+    best = max(scores, key=lambda one: scores[one], default="")
+    enough = bool(best) and scores[best] >= ENOUGH
+    if sorted_.evidence or pasted:
+        return "diagnose"
+    if sorted_.code:
+        if scores.get("migrate", 0) >= ENOUGH:
+            return "migrate"
+        return "tune" if best == "tune" and enough else "review"
+    if sorted_.model or sorted_.reports:
+        return "tune" if best == "tune" and enough else "plan"
+    if enough and best == "ask":
+        return "ask"
+    if enough and best == "migrate":
+        return "fsdp2"  # no code was handed over
+    if enough and best == "review":
+        return "review"
+    if enough:
+        return best
+    return "plan" if said.size and said.gpus else "ask"
+
+
+def _arguments(tool: str, asked: str, pasted: str, sorted_: handed.Handed, said: Stated) -> dict[str, Any]:
+    found = cues.states(tool, asked)
+    if tool in ("plan", "tune"):
+        found = {**cues.states("plan", asked), **found, **said.plan()}
+        if sorted_.model:
+            found["model"] = sorted_.model[0]
+        if sorted_.reports:
+            found["from"] = list(sorted_.reports)
+        if sorted_.measured:
+            found["measured"] = list(sorted_.measured)
+        if sorted_.code:
+            found["current"] = sorted_.code[0]
+    elif tool == "diagnose":
+        if asked:
+            found["question"] = asked
+        if pasted:
+            found["text"] = pasted
+        if sorted_.evidence or sorted_.reports:
+            found["paths"] = [*sorted_.evidence, *sorted_.reports]
+        if sorted_.code:
+            found["code"] = list(sorted_.code)
+    elif tool in ("review", "migrate"):
+        found["paths"] = list(sorted_.code)
+    elif tool == "ask":
+        found["question"] = asked or pasted
+    elif tool == "explain":
+        found["full_script"] = True
+    elif tool == "fsdp2" and "goal" not in found:
+        found.pop("goal", None)
+    return found
