@@ -13,7 +13,18 @@ import sys
 
 # Top-level modules of pyproject.toml's dependencies and of what these require themselves.
 DEPENDENCIES = frozenset(
-    {"rich", "pygments", "markdown_it", "mdurl", "typing_extensions", "yaml", "_yaml", "zstandard"}
+    {
+        "rich",
+        "pygments",
+        "markdown_it",
+        "mdurl",
+        "typing_extensions",
+        "yaml",
+        "_yaml",
+        "zstandard",
+        "prompt_toolkit",
+        "wcwidth",
+    }
 )
 
 # Parts of the standard library that reach past the audit events: foreign functions, interpreters that have no hook (on

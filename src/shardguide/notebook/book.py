@@ -142,6 +142,26 @@ class Notebook:
 
         return self._write(drop) or ()
 
+    # Conversations ---------------------------------------------------------------------------------------------------
+
+    def conversation(self, project: str) -> Any:
+        """The state of the conversation that was left open in a project; None where there is none."""
+        rows = self._read("SELECT state FROM conversations WHERE project = ?", (project,))
+        return self._load(rows[0][0]) if rows else None
+
+    def keep_conversation(self, project: str, state: Any) -> None:
+        """Keep where a conversation stands, JSON in one transaction; None ends it."""
+        checked_text(project, "A project")
+        if state is None:
+            self._write(lambda connection: connection.execute("DELETE FROM conversations WHERE project = ?", (project,)))
+            return
+        text = dump(state)
+        self._write(
+            lambda connection: connection.execute(
+                "INSERT OR REPLACE INTO conversations VALUES (?, ?, ?)", (project, text, now())
+            )
+        )
+
     # Guidance --------------------------------------------------------------------------------------------------------
 
     def save(self, guidance: Mapping[str, Any], inputs: str, project: str = "", knowledge: str = "") -> None:

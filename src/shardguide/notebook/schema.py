@@ -31,4 +31,11 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "CREATE INDEX handled_guidance ON handled (guidance, number)",
         ),
     ),
+    (
+        "conversations",
+        (
+            # The conversation that is open in a project, as JSON, so that it can go on after an interruption.
+            "CREATE TABLE conversations (project TEXT PRIMARY KEY, state TEXT NOT NULL, at TEXT NOT NULL) WITHOUT ROWID",
+        ),
+    ),
 )

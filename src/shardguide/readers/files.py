@@ -6,12 +6,16 @@ Nothing here follows what a file says; only what the user named is opened, and i
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from contextvars import ContextVar
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any
 
 MIB = 1 << 20
 STDIN = "-"
+# Files that exist in a conversation only: what somebody pasted, by the name that it was given there.
+HANDED: ContextVar[Mapping[str, bytes]] = ContextVar("HANDED", default={})  # noqa: B039 - never changed in place
 
 # What the first bytes say a file is, and what to hand over instead. None of these is ever unpacked or unpickled.
 _MAGIC: tuple[tuple[bytes, str], ...] = (
@@ -167,6 +171,8 @@ def read_bytes(path: str, limit: int) -> bytes:
             data = sys.stdin.buffer.read(limit + 1)
         except (OSError, ValueError, AttributeError):
             raise UnusableInput("standard input cannot be read.") from None
+    elif path in HANDED.get():
+        data = HANDED.get()[path]
     else:
         descriptor, size = open_binary(path)
         with os.fdopen(descriptor, "rb") as file:

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "approve": ("approve", "confirm guidance for use"),
     "reject": ("reject", "turn guidance down"),
     "apply": ("apply", "write what an answer proposed, after showing it and a yes"),
+    "chat": ("chat", "the guided conversation; shardguide alone on a terminal opens it"),
     "mcp": ("mcp", "the server for coding agents (Model Context Protocol)"),
 }
 
@@ -40,7 +41,8 @@ EPILOG = """exit status:
   3  answers are missing
 
 Shardguide never runs your code, never starts training, never connects anywhere
-but to a URL or a cluster that you name to diagnose, and writes only its notebook, or what you approved with --write."""
+but to a URL or a cluster that you name to diagnose, and writes only its notebook, or what you
+approved (apply, plan --write, skill install)."""
 
 
 def _usage() -> str:
@@ -97,6 +99,8 @@ def _fail(message: str) -> int:
 
 def _run(arguments: list[str]) -> int:
     """Find the command's module and let it work."""
+    if not arguments and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
+        arguments = ["chat"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_usage())
         return 0

@@ -1,0 +1,37 @@
+"""Reading lines on a terminal with prompt_toolkit: editing, completion, history, and pastes of many lines as one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import Completer, FuzzyWordCompleter, PathCompleter, WordCompleter, merge_completers
+from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.output import ColorDepth
+
+_ALWAYS = ("help", "known", "back", "new", "quit", "?")
+
+
+def reader(earlier: tuple[str, ...], colour: bool) -> Callable[[str, tuple[str, ...]], str]:
+    """A function that reads one answer. ``earlier``: lines of before, for the history, the latest last.
+
+    Ctrl-C raises KeyboardInterrupt, Ctrl-D EOFError.
+    """
+    history = InMemoryHistory(list(earlier))
+    session: PromptSession[str] = PromptSession(
+        history=history,
+        color_depth=None if colour else ColorDepth.DEPTH_1_BIT,
+        enable_history_search=True,
+        complete_while_typing=False,
+    )
+
+    def read(prompt: str, completions: tuple[str, ...]) -> str:
+        return session.prompt(prompt, completer=_completer(completions))
+
+    return read
+
+
+def _completer(words: tuple[str, ...]) -> Completer:
+    offered = list(dict.fromkeys((*words, *_ALWAYS)))
+    first: Completer = FuzzyWordCompleter(offered) if words else WordCompleter(offered)
+    return merge_completers([first, PathCompleter(expanduser=True, min_input_len=2)])

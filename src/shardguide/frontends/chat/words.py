@@ -1,0 +1,85 @@
+"""What a line means while a conversation is under way: a command, a correction, a word of assent, or anything else."""
+
+from __future__ import annotations
+
+import re
+
+from shardguide.guidance.hints import NamedTuple
+
+YES = frozenset({"yes", "y", "ok", "okay", "approve", "approved", "confirm", "sure", "yes please"})
+NO = frozenset({"no", "n", "nope", "reject"})
+DRAFT = frozenset({"draft", "later", "leave", "leave it", "leave as draft", "not now", "done", "enough", "end", "bye"})
+UNKNOWN = frozenset(
+    {"?", "i don't know", "i dont know", "don't know", "dont know", "idk", "no idea", "not sure", "unsure", "how", "how do i find out"}
+)  # fmt: skip
+SKIP = frozenset({"", "skip", "next", "leave open", "pass"})
+QUIT = frozenset({"quit", "exit", "q", ":q", "stop"})
+
+_CHANGE = re.compile(
+    r"^\s*(?:change|set|correct|actually,?|no,?)?\s*([a-z][a-z_ -]{1,20}?)\s*(?:=|:| is | to )\s*(.+?)\s*$",
+    re.IGNORECASE,
+)
+_CHANGE_PLAIN = re.compile(r"^\s*(?:change|set|correct)\s+([a-z][a-z_-]{1,20})\s+(.+?)\s*$", re.IGNORECASE)
+_RELEASE = re.compile(
+    r"^\s*(?:and |what about |how about |same )?(?:for|on|with|in)?\s*(?:py)?(?:torch)?\s*v?(2\.\d{1,2})(?:\.\d+)?\s*\??\s*$",
+    re.IGNORECASE,
+)
+_FORM = re.compile(
+    r"\b(fsdp ?1|fsdp ?2|accelerate|torchtitan|ddp)\b.{0,20}\b(?:form|version|code|variant|config\w*|instead)\b|"
+    r"\bshow\b.{0,20}\b(fsdp ?1|fsdp ?2|accelerate|torchtitan)\b",
+    re.IGNORECASE,
+)
+_WHY_NOT = re.compile(
+    r"^\s*(?:and |but )?why (?:not|no|isn't it|is it not|didn't you|did you not)\b\s*(?:use |choose |take |go with )?(.+?)\s*\??\s*$",
+    re.IGNORECASE,
+)
+_WHY = re.compile(r"^\s*why\b\s*(.*?)\s*\??\s*$", re.IGNORECASE)
+_SHOW = re.compile(r"^\s*show\s+(?:me\s+)?(?:the\s+)?([a-z0-9_-]+)\s*$", re.IGNORECASE)
+
+
+class Meaning(NamedTuple):
+    """What a line asks for."""
+
+    kind: str  # one of the words that ``meaning`` gives: "yes", "change", "why_not", …, "other"
+    value: str = ""
+    name: str = ""
+
+
+def meaning(line: str, names: frozenset[str]) -> Meaning:
+    """What a line says. ``names``: what can be corrected by ``NAME = VALUE``."""
+    text = " ".join(line.split())
+    plain = text.lower().rstrip(".!").strip()
+    for words, kind in (
+        (QUIT, "quit"),
+        (UNKNOWN, "unknown"),
+        (SKIP, "skip"),
+        (YES, "yes"),
+        (NO, "no"),
+        (DRAFT, "draft"),
+    ):
+        if plain in words:
+            return Meaning(kind)
+    if plain in ("help", "known", "sources", "back", "new", "apply", "reasons"):
+        return Meaning(plain)
+    for pattern in (_CHANGE_PLAIN, _CHANGE):
+        found = pattern.match(text)
+        if found:
+            name = found[1].strip().lower().replace(" ", "_").replace("-", "_")
+            if name in names:
+                return Meaning("change", found[2], name)
+    found = _RELEASE.match(text)
+    if found:
+        return Meaning("release", found[1])
+    found = _WHY_NOT.match(text)
+    if found:
+        return Meaning("why_not", found[1])
+    found = _FORM.search(text)
+    if found:
+        return Meaning("form", (found[1] or found[2]).lower().replace(" ", ""))
+    found = _SHOW.match(text)
+    if found:
+        return Meaning("show", found[1])
+    found = _WHY.match(text)
+    if found:
+        return Meaning("why", found[1])
+    return Meaning("other", text)
