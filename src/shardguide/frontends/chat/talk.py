@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from shardguide.frontends import conduct
-from shardguide.frontends.render.blocks import Block, Code, Heading, Items, Pairs, Text, Title
+from shardguide.frontends.render.blocks import Block, Heading, Items, Pairs, Text, Title
 from shardguide.frontends.render.views import view_of
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any
@@ -16,23 +16,16 @@ from shardguide.workflows import catalogue
 from shardguide.workflows.find_out import BY_FIELD
 from shardguide.workflows.intake import understand
 
-from . import reasons
+from . import after
 from .paths import with_files
 from .state import State
-from .words import Meaning, meaning
+from .words import HELP, Meaning, meaning
 
 Read = Callable[[str, tuple[str, ...]], str]  # a prompt and what can be completed; raises EOFError at the end
 Show = Callable[[list[Block]], None]
 
 TASKS = tuple((name, catalogue.TASKS[name].what) for name in ("plan", "tune", "diagnose", "review", "migrate", "join", "backend", "init",
               "fsdp2", "explain"))  # fmt: skip
-HELP = (
-    "At any time: known (what is known), NAME = VALUE (correct an answer), back (to the question before), new (another task), "
-    "quit (it is kept, and goes on next time).",
-    "At a question: a number from the list or your own words; ? for how to find out; Enter leaves it open.",
-    "After the answer: yes approves, no turns down, draft leaves it; apply writes its files; why not X, why X, for 2.8, show the FSDP1 "
-    "form, show ID, sources, or any other question.",
-)
 
 
 class Talk:
@@ -257,7 +250,7 @@ class Talk:
                 self._changed(said)
                 return
             if said.kind in ("help", "known"):
-                self.show(self._known() if said.kind == "known" else [Text(one) for one in HELP])
+                self.show(self.known() if said.kind == "known" else [Text(one) for one in HELP])
                 continue
             if choices and not numeric and text.isdigit() and 1 <= int(text) <= len(choices):
                 text = choices[int(text) - 1]
@@ -305,7 +298,8 @@ class Talk:
         self._keep()
         self.show([Text(f"{said.name} is now {said.value}.")])
 
-    def _known(self) -> list[Block]:
+    def known(self) -> list[Block]:
+        """What is known, and from where."""
         rows = tuple(
             (name, f"{one['value']} (from {one['from']})", "")
             for name, one in self.state.record.get("answers", {}).items()
@@ -334,7 +328,7 @@ class Talk:
                 if self._again(said):
                     return
                 continue
-            self._follow(said, line)
+            after.follow(self, said, line)
 
     def _confirmed(self, kind: str) -> None:
         record = self.state.record
@@ -378,56 +372,3 @@ class Talk:
         self.state.skipped = []
         self._keep()
         return True
-
-    def _follow(self, said: Meaning, line: str) -> None:
-        record = self.state.record
-        blocks: list[Block] = []
-        if said.kind == "help":
-            blocks = [Text(one) for one in HELP]
-        elif said.kind == "known":
-            blocks = self._known()
-        elif said.kind == "sources":
-            blocks = reasons.sources(record)
-        elif said.kind == "apply":
-            self._apply()
-            return
-        elif said.kind == "why_not":
-            blocks = reasons.why_not(record, said.value)
-        elif said.kind in ("why", "reasons"):
-            blocks = reasons.why(record, said.value)
-        elif said.kind == "show":
-            blocks = [Code(one["language"], one["code"]) for one in record["snippets"] if one["id"] == said.value]
-            if not blocks:
-                have = ", ".join(one["id"] for one in record["snippets"]) or "none"
-                blocks = [Text(f"There is no snippet {said.value}; there are: {have}.")]
-        self.show(blocks or self._asked(line))
-
-    def _asked(self, line: str) -> list[Block]:
-        """Any other question goes to ``ask``; the answer under way stays."""
-        release = self.state.record["torch"]["version"]
-        try:
-            given = {"question": line.strip(), **({"torch": release} if release else {})}
-            record = conduct.conduct(
-                lambda remembered: catalogue.run("ask", given, remembered, self.site_packages), self.notebook
-            )
-        except UnusableInput as error:
-            return [Text(str(error))]
-        return view_of("ask")(record, False)
-
-    def _apply(self) -> None:
-        """Write what the answer proposes, after showing it and a yes (G2)."""
-        from shardguide.frontends import applying
-
-        try:
-            change = conduct.proposal(self.notebook, self.state.record["id"])
-            self.show([Code("diff", applying.shown(change))])
-            many = "file" if len(change.files) == 1 else "files"
-            answer = self.read(f"Write {len(change.files)} {many}? Type yes to confirm: ", ("yes", "no"))
-            if answer.strip().lower() != "yes":
-                self.show([Text("Nothing was written.")])
-                return
-            written = applying.write(change)
-            commands.approve(self.notebook, change.id, "applied", anyway=True)
-            self.show([Text(f"Wrote {', '.join(written)}; what was there is beside it as .bak.")])
-        except UnusableInput as error:
-            self.show([Text(str(error))])

@@ -6,6 +6,15 @@ import re
 
 from shardguide.guidance.hints import NamedTuple
 
+# What can be typed, in the words of the program.
+HELP = (
+    "At any time: known (what is known), NAME = VALUE (correct an answer), back (to the question before), new (another task), "
+    "quit (it is kept, and goes on next time).",
+    "At a question: a number from the list or your own words; ? for how to find out; Enter leaves it open.",
+    "After the answer: yes approves, no turns down, draft leaves it; apply writes its files; why not X, why X, for 2.8, show the FSDP1 "
+    "form, show ID, sources, or any other question.",
+)
+
 YES = frozenset({"yes", "y", "ok", "okay", "approve", "approved", "confirm", "sure", "yes please"})
 NO = frozenset({"no", "n", "nope", "reject"})
 DRAFT = frozenset({"draft", "later", "leave", "leave it", "leave as draft", "not now", "done", "enough", "end", "bye"})

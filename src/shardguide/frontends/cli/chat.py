@@ -51,9 +51,9 @@ def prepare(arguments: Namespace) -> None:
 def call(arguments: Namespace) -> int:
     """Talk until the user leaves; what was said is kept."""
     from shardguide.frontends.chat import lines
-    from shardguide.frontends.chat.talk import Talk
+    from shardguide.frontends.chat.talk import Read, Talk
 
-    read = lines.read
+    read: Read = lines.read
     if _terminal():
         from shardguide.frontends.chat import terminal
 

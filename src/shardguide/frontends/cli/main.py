@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ask": ("ask", "a question in your words, answered from the sources, or honestly not known"),
     "diagnose": ("diagnose", "logs and dumps of a failed job: the rank, the cause and the fix"),
     "review": ("review", "your training code, read and never run: what hangs, fails or goes wrong, and the fix"),
+    "migrate": ("migrate", "FSDP1 code as FSDP2 code: a diff, and what you must decide"),
     "docs": ("docs", "look up a name, what changed between releases, or check every claim"),
     "answers": ("answers", "show, set or forget what was answered before"),
     "history": ("history", "earlier guidance"),
