@@ -191,7 +191,7 @@ def write(change: Change) -> list[str]:
     return [one.name for one in change.files]
 
 
-def whole(path: str, data: bytes) -> None:
+def whole(path: str, data: bytes, backup: bool = True) -> None:
     """Whole or not at all: beside the target first, then moved over it; what was there is kept with .bak, its mode too.
 
     At every moment a file of that name is there, the old one or the new one.
@@ -199,8 +199,9 @@ def whole(path: str, data: bytes) -> None:
     mode = None
     if os.path.lexists(path):
         mode = os.stat(path).st_mode & 0o7777
-        with open(path, "rb") as file:
-            _flushed(path + ".bak", file.read())
+        if backup:
+            with open(path, "rb") as file:
+                _flushed(path + ".bak", file.read())
     temporary = path + ".shardguide-tmp"
     _flushed(temporary, data)
     if mode is not None:

@@ -20,6 +20,7 @@ EPILOG = """examples:
   shardguide explain wrapping --architecture moe
   shardguide explain mixed-precision --form fsdp1 --torch 2.5
   shardguide explain gradient-clipping --show fsdp2-clip > clip.py
+  shardguide explain FSD201                       a rule of review
   shardguide explain --full-script > train.py     a whole script, only when you ask for it"""
 
 
@@ -49,6 +50,11 @@ def call(arguments: Namespace) -> int:
     from shardguide.workflows.explain import ExplainRequest, explain, listing
 
     topic = " ".join(arguments.topic)
+    if topic[:3].upper() == "FSD" and not arguments.full_script:
+        from shardguide.workflows.review.rules import is_code
+
+        if is_code(topic):
+            return _rule(topic, arguments)
     if not topic and not arguments.full_script and not arguments.architecture:
         if not arguments.show:
             return _list(listing(arguments.form or ""), arguments)
@@ -78,6 +84,20 @@ def call(arguments: Namespace) -> int:
             if not arguments.show and record["notes"]:
                 raise UnusableInput(record["notes"][0])
         return stated.show(record, arguments)
+
+
+def _rule(code: str, arguments: Namespace) -> int:
+    """A rule of ``review``."""
+    from shardguide.workflows.review.rules import one
+
+    record = one(code)
+    if wants_json(arguments):
+        output.as_json(record)
+    else:
+        from shardguide.frontends.render.rules_view import rule
+
+        output.page(rule(record), arguments.format)
+    return 0
 
 
 def _list(record: dict[str, Any], arguments: Namespace) -> int:

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "reject": ("reject", "turn guidance down"),
     "apply": ("apply", "write what an answer proposed, after showing it and a yes"),
     "chat": ("chat", "the guided conversation; shardguide alone on a terminal opens it"),
+    "skill": ("skill", "the agent skill: show it, or install it for an agent"),
     "mcp": ("mcp", "the server for coding agents (Model Context Protocol)"),
 }
 

@@ -30,7 +30,12 @@ def as_json(record: dict[str, Any]) -> None:
     """Print an object as JSON, and nothing else."""
     from shardguide.guidance.serialise import to_json
 
-    sys.stdout.write(to_json(record))
+    text = to_json(record)
+    if not text.isascii() or "\x7f" in text:
+        from shardguide.frontends.render.safe import json_text
+
+        text = json_text(text)
+    sys.stdout.write(text)
 
 
 def page(blocks: list[Block], form: str = "text") -> None:

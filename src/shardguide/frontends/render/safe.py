@@ -19,3 +19,8 @@ def one_line(text: str, limit: int = 600) -> str:
 def lines(text: str) -> str:
     """Like one_line, for text whose line breaks and tabs are meant."""
     return text.translate(KEEP_LINES)
+
+
+def json_text(text: str) -> str:
+    """JSON whose hidden characters are escapes of JSON, which every reader takes for the same text."""
+    return text.translate({code: f"\\u{code:04x}" for code in _HIDDEN if code > 0x1F})
