@@ -19,7 +19,7 @@ Needs the extra mcp: pip install 'shardguide[mcp]'"""
 
 # Packages of the extra and what they require; the guard lets them load.
 PACKAGES = (
-    "mcp", "mcp_types", "anyio", "pydantic", "pydantic_core", "pydantic_settings", "annotated_types", "typing_inspection", "starlette",
+    "ahocorasick_rs", "mcp", "mcp_types", "anyio", "pydantic", "pydantic_core", "pydantic_settings", "annotated_types", "typing_inspection", "starlette",
     "sse_starlette", "uvicorn", "h11", "click", "httpx", "httpx2", "httpcore", "httpcore2", "httpx_sse", "jsonschema",
     "jsonschema_specifications", "referencing", "rpds", "attr", "attrs", "jwt", "cryptography", "cffi", "_cffi_backend", "opentelemetry",
     "sniffio", "idna", "certifi", "truststore", "python_multipart", "multipart", "dotenv", "typing_extensions",
@@ -76,10 +76,11 @@ def call(arguments: Namespace) -> int:
     from shardguide.frontends.mcp import server
     from shardguide.frontends.mcp.calls import Desk
     from shardguide.frontends.mcp.folders import Folders
+    from shardguide.notebook import find_place
 
     from .main import VERSION
 
-    guard.install(packages=PACKAGES)
+    guard.install(find_place(arguments.notebook).path or None, PACKAGES)
     desk = Desk(Folders(tuple(arguments.allow) or (os.curdir,)), arguments.notebook, arguments.site_packages)
     made = server.build(desk, VERSION)
     if arguments.http is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shardguide import guard
 from shardguide.frontends import conduct
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import TYPE_CHECKING, Any, NamedTuple
@@ -41,10 +40,7 @@ class Desk(NamedTuple):
 
     def open(self) -> Notebook:
         """The notebook, opened for one call: calls run in several threads."""
-        place = find_place(self.notebook)
-        if place.path:
-            guard.install(place.path)
-        return Notebook(place)
+        return Notebook(find_place(self.notebook))
 
 
 def call(desk: Desk, tool: Tool, arguments: dict[str, Any], reading: Reading | None = None) -> dict[str, Any]:

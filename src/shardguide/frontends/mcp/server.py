@@ -54,7 +54,8 @@ class _Front:
         if tool is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name[:40]!r}")
         arguments = dict(params.arguments or {})
-        number = arguments.pop("page", None) or 1
+        number = arguments.pop("page", 1)
+        number = 1 if number is None else number
         try:
             if not isinstance(number, int) or number < 1:
                 raise UnusableInput("page is a whole number from 1.")
