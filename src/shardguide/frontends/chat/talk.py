@@ -314,9 +314,10 @@ class Talk:
         self.show(view_of(record["workflow"])(record, False))
         while True:
             asked = record["approval"]["asked"]
-            hint = f"{asked} (yes, no, draft, NAME = VALUE, or ask on)" if asked and record["approval"]["state"] == "draft" else \
-                "Anything else on this? (draft ends it; help shows more)"  # fmt: skip
-            line = self.read(f"{hint}\n> ", ("yes", "no", "draft", "why not ", "sources", "show ", "known", "help"))
+            waiting = asked and record["approval"]["state"] == "draft"
+            choices = f"{asked} yes, no or draft; NAME = VALUE; or ask on."
+            self.show([Text(choices if waiting else "Anything else on this? draft ends it; or ask on.")])
+            line = self.read("> ", ("yes", "no", "draft", "why not ", "sources", "show ", "known", "help"))
             said = meaning(line, self._names())
             if said.kind in ("quit", "new"):
                 self._left(said)

@@ -19,10 +19,11 @@ Needs the extra mcp: pip install 'shardguide[mcp]'"""
 
 # Packages of the extra and what they require; the guard lets them load.
 PACKAGES = (
-    "ahocorasick_rs", "mcp", "mcp_types", "anyio", "pydantic", "pydantic_core", "pydantic_settings", "annotated_types", "typing_inspection", "starlette",
-    "sse_starlette", "uvicorn", "h11", "click", "httpx", "httpx2", "httpcore", "httpcore2", "httpx_sse", "jsonschema",
-    "jsonschema_specifications", "referencing", "rpds", "attr", "attrs", "jwt", "cryptography", "cffi", "_cffi_backend", "opentelemetry",
-    "sniffio", "idna", "certifi", "truststore", "python_multipart", "multipart", "dotenv", "typing_extensions",
+    "ahocorasick_rs", "mcp", "mcp_types", "anyio", "pydantic", "pydantic_core", "pydantic_settings",
+    "annotated_types", "typing_inspection", "starlette", "sse_starlette", "uvicorn", "h11", "click", "httpx",
+    "httpx2", "httpcore", "httpcore2", "httpx_sse", "jsonschema", "jsonschema_specifications", "referencing", "rpds",
+    "attr", "attrs", "jwt", "cryptography", "cffi", "_cffi_backend", "opentelemetry", "sniffio", "idna", "certifi",
+    "truststore", "python_multipart", "multipart", "dotenv", "typing_extensions",
 )  # fmt: skip
 
 

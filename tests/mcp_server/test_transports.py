@@ -69,7 +69,7 @@ async def test_a_long_diagnosis_reports_progress_and_can_be_cancelled(over_stdio
 
     async with over_stdio() as client:
         line = b"step 1000 loss 2.31 " + b"x" * 180 + b"\n"
-        with open(client.folder / "long.log", "wb") as file:
+        with (client.folder / "long.log").open("wb") as file:
             for _ in range(20):
                 file.write(line * 100_000)  # 20 MB at a time
         reading = {"paths": ["long.log"], "torch": "2.13"}
