@@ -1,0 +1,142 @@
+"""The skill: valid by the specification's own validator, complete, the same as the knowledge, installed only after a yes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardguide.frontends.skill import content, places
+from shardguide.knowledge import claims_store, diagnosis_store, pattern_store, rule_store, topic_store
+
+from ..frontends.conftest import Shardguide, shardguide
+
+__all__ = ["shardguide"]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, str]:
+    return content.files()
+
+
+@pytest.fixture
+def written(tmp_path: Path, files: dict[str, str]) -> Path:
+    folder = tmp_path / content.NAME
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_the_validator_of_the_specification_accepts_it(written: Path) -> None:
+    validator = pytest.importorskip("skills_ref.validator", reason="skills-ref is the specification's validator")
+    assert validator.validate(written) == []
+
+
+def test_the_validator_would_refuse_another(written: Path) -> None:
+    validator = pytest.importorskip("skills_ref.validator", reason="skills-ref is the specification's validator")
+    skill = written / "SKILL.md"
+    skill.write_text(skill.read_text().replace("license: MIT", "license: MIT\nversion: 1"))
+    assert validator.validate(written)
+
+
+def test_it_is_short_and_leads_to_every_reference(files: dict[str, str]) -> None:
+    skill = files["SKILL.md"]
+    assert (
+        skill.count("\n") < 500 and len(skill) < 20_000
+    )  # the specification recommends under 500 lines and 5,000 tokens
+    assert 1 <= len(content.DESCRIPTION) <= 1024 and content.CREDITS in skill
+    linked = set(re.findall(r"\((references/[a-z0-9-]+\.md)\)", skill))
+    errors = {name for name in files if name.startswith("references/errors-")}
+    assert linked == set(files) - errors - {"SKILL.md"}
+    assert all(name.removeprefix("references/errors-").removesuffix(".md") in skill for name in errors)
+
+
+def test_every_reference_says_what_it_holds_for(files: dict[str, str]) -> None:
+    for name in topic_store.ids():
+        text = files[f"references/{name}.md"]
+        assert text.startswith("# ") and f"For PyTorch {content.RELEASE}." in text
+        assert "shardguide " not in text.replace("shardguide skill", "").replace("the shardguide", ""), name
+        assert "site-packages" not in text
+
+
+def test_all_of_the_knowledge_is_in_it(files: dict[str, str]) -> None:
+    whole = "\n".join(files.values())
+    plain = re.sub(r"\\(.)", r"\1", whole)
+    for code in rule_store.codes():
+        assert f"{code} " in plain
+    missing = [name for name in diagnosis_store.ids() if diagnosis_store.get(name).title not in plain]
+    assert not missing
+    for name in pattern_store.ids():
+        snippet = pattern_store.snippet(name, content.RELEASE)
+        if snippet is not None and any(name in pattern_store.of_topic(topic) for topic in topic_store.ids()):
+            assert snippet.code.strip() in whole, name
+    texts = [claims_store.get(name).text for name in claims_store.ids()]
+    assert sum(text in plain for text in texts) > 0.75 * len(texts)  # the others speak of other releases
+
+
+def test_another_release(files: dict[str, str]) -> None:
+    older = content.files("2.5")
+    assert "For PyTorch 2.5." in older["references/wrapping.md"]
+    assert "torch.distributed._composable.fsdp" in older["references/wrapping.md"]
+    assert older["references/wrapping.md"] != files["references/wrapping.md"]
+
+
+def test_the_package_in_the_repository_does_not_differ() -> None:
+    ran = subprocess.run(
+        [sys.executable, "scripts/build_skill.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_plugin_files() -> None:
+    plugin = json.loads((ROOT / ".claude-plugin" / "plugin.json").read_text())
+    market = json.loads((ROOT / ".claude-plugin" / "marketplace.json").read_text())
+    server = json.loads((ROOT / ".mcp.json").read_text())
+    assert plugin["name"] == market["plugins"][0]["name"] == "shardguide" == next(iter(server["mcpServers"]))
+    assert plugin["version"] == market["plugins"][0]["version"]
+
+
+@pytest.mark.parametrize("agent", places.AGENTS)
+@pytest.mark.parametrize("user", [[], ["--user"]])
+def test_install_and_uninstall(shardguide: Shardguide, agent: str, user: list[str]) -> None:
+    refused = shardguide("skill", "install", "--agent", agent, *user)
+    assert refused.status == 2 and "--yes" in refused.err and "new  SKILL.md" in refused.err
+    ran = shardguide("skill", "install", "--agent", agent, *user, "--yes")
+    assert ran.status == 0, ran.err
+    folder = Path(ran.out.removeprefix("Installed in ").strip().removesuffix("."))
+    assert folder.name == "shardguide" and {str(path.relative_to(folder)) for path in folder.rglob("*.md")} == set(
+        content.files()
+    )
+    assert str(folder).startswith(str(shardguide.folder))
+    assert "as it is" in shardguide("skill", "install", "--agent", agent, *user, "--yes").out
+    (folder / "SKILL.md").write_text("changed\n")
+    (folder / "references" / "gone.md").write_text("of an older version\n")
+    again = shardguide("skill", "install", "--agent", agent, *user, "--yes")
+    assert "changed  SKILL.md" in again.err and "removed  references/gone.md" in again.err
+    (folder / "notes.txt").write_text("mine\n")
+    gone = shardguide("skill", "uninstall", "--agent", agent, *user, "--yes")
+    assert gone.status == 0 and [path.name for path in folder.rglob("*")] == ["notes.txt"]
+    assert shardguide("skill", "uninstall", "--agent", agent, *user, "--yes").status == 2
+
+
+def test_a_folder_of_somebody_else_is_left_alone(shardguide: Shardguide) -> None:
+    other = shardguide.folder / "skills" / "shardguide" / "references"
+    other.mkdir(parents=True)
+    (other / "own.md").write_text("mine\n")
+    ran = shardguide("skill", "install", "--to", "skills", "--yes")
+    assert ran.status == 2 and "something else" in ran.err and (other / "own.md").read_text() == "mine\n"
+
+
+def test_show(shardguide: Shardguide) -> None:
+    assert shardguide("skill", "show").out == content.files()["SKILL.md"]
+    assert shardguide("skill", "show", "references/join.md").out == content.files()["references/join.md"]
+    assert shardguide("skill", "show", "../x").status == 2
+    assert json.loads(shardguide("skill", "list", "--json").out)["files"].keys() == content.files().keys()
+    assert shardguide("skill", "install").status == 2
+    assert shardguide("skill", "install", "--agent", "nobody", "--yes").status == 2
