@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "apply": ("apply", "write what an answer proposed, after showing it and a yes"),
     "chat": ("chat", "the guided conversation; shardguide alone on a terminal opens it"),
     "skill": ("skill", "the agent skill: show it, or install it for an agent"),
+    "completion": ("completion", "completion for bash or zsh"),
     "mcp": ("mcp", "the server for coding agents (Model Context Protocol)"),
 }
 

@@ -42,6 +42,9 @@ def rule(record: dict[str, Any]) -> list[Block]:
         for claim in record["claims"]
     )
     pages = dict.fromkeys([source["url"] for claim in record["claims"] for source in claim["sources"]] + record["see"])
-    out.extend([Heading("What it rests on"), Items(claims), Heading("Pages"), Items(tuple(pages))])
+    if claims:
+        out.extend([Heading("What it rests on"), Items(claims)])
+    if pages:
+        out.extend([Heading("Pages"), Items(tuple(pages))])
     out.append(Text(f"Switch it off on a line with # shardguide: ignore[{record['rule']}]."))
     return out
