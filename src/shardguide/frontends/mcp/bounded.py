@@ -26,12 +26,17 @@ def quoted(record: dict[str, Any]) -> dict[str, Any]:
     clean: dict[str, Any] = _clean(record)
     for diagnosis in clean.get("diagnoses", ()):
         for line in diagnosis.get("evidence", ()):
-            line["text"] = f"{OPEN}{line['text']}{CLOSE}"
+            line["text"] = _quote(line["text"])
     for raised in clean.get("raised", ()):
         for name in ("message", "text"):
             if isinstance(raised, dict) and isinstance(raised.get(name), str):
-                raised[name] = f"{OPEN}{raised[name]}{CLOSE}"
+                raised[name] = _quote(raised[name])
     return clean
+
+
+def _quote(text: str) -> str:
+    """The text between marks, with marks of its own made harmless."""
+    return f"{OPEN}{text.replace('⟦', '[').replace('⟧', ']')}{CLOSE}"
 
 
 def _clean(value: Any) -> Any:
