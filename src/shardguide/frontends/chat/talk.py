@@ -132,9 +132,13 @@ class Talk:
         """Questions, answer, follow-ups, confirmation."""
         if not self._needs():
             return
+        first = True
         while self.state.task:
             if not self._work():
                 return
+            if first:
+                self._remembered()
+                first = False
             question = self._open()
             if question is not None:
                 self._question(question)
@@ -212,6 +216,17 @@ class Talk:
                 del self.state.arguments[name]
                 return True
         return False
+
+    def _remembered(self) -> None:
+        """What the notebook knows, before anything is asked; and that this was answered before, where it was."""
+        kept = {name: one["value"] for name, one in self.state.record["answers"].items() if one["from"] == "notebook"}
+        if kept:
+            known = ", ".join(f"{name} = {value}" for name, value in kept.items())
+            self.show([Text(f"Known from before: {known}. NAME = VALUE corrects it.")])
+        earlier = next((one for one in self.notebook.history(self.project, 200) if one.id == self.state.id), None)
+        if earlier is not None and earlier.times > 1 and not self.state.record["questions"]:
+            state = "" if earlier.state == "draft" else f", {earlier.state}"
+            self.show([Text(f"This was asked {earlier.times} times here; the answer is the same as before{state}.")])
 
     def _open(self) -> dict[str, Any] | None:
         return next((one for one in self.state.record["questions"] if one["id"] not in self.state.skipped), None)
