@@ -176,9 +176,9 @@ def _review(case: Case) -> Guidance:
 
 
 def _migrate(case: Case) -> Guidance:
-    from .migrate import MigrateRequest, migrate
+    from .migrate import MigrateRequest, run
 
-    return migrate(
+    return run(
         MigrateRequest(
             case.texts("paths"),
             torch=case.text("torch") or None,

@@ -20,7 +20,7 @@ EPILOG = """examples:
   shardguide explain wrapping --architecture moe
   shardguide explain mixed-precision --form fsdp1 --torch 2.5
   shardguide explain gradient-clipping --show fsdp2-clip > clip.py
-  shardguide explain FSD201                       a rule of review
+  shardguide explain FSD201                       a rule of review; explain rules lists them
   shardguide explain --full-script > train.py     a whole script, only when you ask for it"""
 
 
@@ -55,6 +55,10 @@ def call(arguments: Namespace) -> int:
 
         if is_code(topic):
             return _rule(topic, arguments)
+    if topic == "rules" and not arguments.full_script:
+        from . import review
+
+        return review.rules(arguments)
     if not topic and not arguments.full_script and not arguments.architecture:
         if not arguments.show:
             return _list(listing(arguments.form or ""), arguments)

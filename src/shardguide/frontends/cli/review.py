@@ -58,7 +58,7 @@ def load() -> None:
 def call(arguments: Namespace) -> int:
     """Review and show; status 1 with findings."""
     if arguments.list:
-        return _list(arguments)
+        return rules(arguments)
     from shardguide.frontends import conduct
     from shardguide.workflows.review import check
 
@@ -124,7 +124,8 @@ def _show(record: dict[str, Any], arguments: Namespace) -> None:
         output.show(record, arguments)
 
 
-def _list(arguments: Namespace) -> int:
+def rules(arguments: Namespace) -> int:
+    """List the rules."""
     from shardguide.workflows.review.rules import listing
 
     arguments.format = "json" if arguments.json else arguments.format or "text"

@@ -168,6 +168,7 @@ class _Front:
                 types.Prompt(
                     name=one.name,
                     title=one.title,
+                    description=f"{one.title}, from {one.ask}",
                     arguments=[types.PromptArgument(name="case", description=one.ask, required=False)],
                 )
                 for one in references.PROMPTS
