@@ -263,15 +263,23 @@ def diagnose(
 
 
 def review(
-    paths: Paths,
+    paths: Paths = (),
     *,
+    text: str | None = None,
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
     torch: str | None = None,
     site_packages: str | None = None,
 ) -> Guidance:
-    """What in training code hangs, fails or goes wrong; the code is read, never run. Findings are in ``extra["findings"]``."""
-    return _run("review", site_packages, paths=_many(paths), select=list(select), ignore=list(ignore), torch=torch)
+    r"""What in training code hangs, fails or goes wrong; the code is read, never run. Findings are in ``extra["findings"]``.
+
+    >>> code = "import torch\nfrom torch.distributed.fsdp import fully_shard\nfully_shard(torch.nn.ModuleList())\n"
+    >>> [finding["rule"] for finding in review(text=code, torch="2.13").extra["findings"]]
+    ['FSD404']
+    """
+    return _run(
+        "review", site_packages, paths=_many(paths), text=text, select=list(select), ignore=list(ignore), torch=torch
+    )
 
 
 def migrate(paths: Paths, *, torch: str | None = None, site_packages: str | None = None) -> Guidance:

@@ -171,6 +171,7 @@ def _review(case: Case) -> Guidance:
             case.text("torch") or None,
             case.remembered,
             case.site_packages,
+            text=case.text("text"),
         )
     )
 
@@ -220,7 +221,7 @@ TASKS: dict[str, Task] = {
         Task("explain", "a subject, and code for it", _no_fields, ("topic", "architecture", "form", "full_script"), _explain),
         Task("ask", "a question in words", _no_fields, ("question",), _ask),
         Task("diagnose", "an error, a hang, logs and dumps", _no_fields, ("paths", "text", "question", "code", "anonymise"), _diagnose),
-        Task("review", "your training code, read", _no_fields, ("paths", "select", "ignore"), _review),
+        Task("review", "your training code, read", _no_fields, ("paths", "text", "select", "ignore"), _review),
         Task("migrate", "FSDP1 code turned into FSDP2 code", _no_fields, ("paths",), _migrate),
     )
 }  # fmt: skip

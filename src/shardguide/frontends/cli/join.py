@@ -10,14 +10,19 @@ from .stated import add_fields, answer
 EPILOG = """examples:
   shardguide join --with ddp,zero --uneven yes --on-exhausted drain --collectives no
   shardguide join --with ddp,own --uneven yes --on-exhausted stop --collectives yes
-  shardguide join --with fsdp --uneven yes --on-exhausted stop"""
+  shardguide join --with fsdp --uneven yes --on-exhausted stop
+  shardguide join train.py joinables.py      (do the hooks shadow each iteration? read, never run)"""
 
 
 def configure(parser: ArgumentParser) -> None:
-    """One option for every field."""
+    """The code to be checked, and one option for every field."""
     from shardguide.workflows.join.fields import FIELDS
 
     parser.epilog = EPILOG
+    parser.add_argument(
+        "paths", nargs="*", metavar="PATH", help="code to check: Joinables, their hooks, the loops around"
+    )
+    parser.add_argument("--code", action="append", metavar="PATH", default=[], help="the same as PATH")
     add_fields(parser, FIELDS, {})
     add_common(parser)
 
@@ -36,6 +41,7 @@ def call(arguments: Namespace) -> int:
     from shardguide.workflows.join import JoinRequest, join
     from shardguide.workflows.join.fields import FIELDS
 
+    paths = (*arguments.paths, *arguments.code)
     return answer(
-        arguments, FIELDS, lambda said, remembered: join(JoinRequest(said, remembered, arguments.site_packages))
+        arguments, FIELDS, lambda said, remembered: join(JoinRequest(said, remembered, arguments.site_packages, paths))
     )

@@ -88,7 +88,8 @@ def tools() -> dict[str, Tool]:
         Tool("review", "review", "Training code: what will hang or go wrong",
              "Reads training code without running it and reports what hangs, fails, diverges or breaks on the release, with why, fix and "
              "sources; migrate=true turns FSDP1 code into FSDP2 code as a diff with a list of what a person must decide. " + GUIDANCE,
-             _properties("review", migrate={"type": "boolean", "description": "convert FSDP1 code to FSDP2 instead"}), ("paths",)),
+             _properties("review", migrate={"type": "boolean", "description": "convert FSDP1 code to FSDP2 instead"},
+                         text={"type": "string", "maxLength": 1 << 20, "description": "code that was pasted"})),
         Tool("docs", "", "A name of the API, release by release",
              "Looks up a name of torch.distributed (function, class, method, torchrun option, environment variable): signature, "
              "defaults, deprecations and changes for every release from 2.0, and where it stands in the installed PyTorch "

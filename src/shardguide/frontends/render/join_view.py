@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardguide.guidance.hints import Any
 
 from .backend_view import listed
-from .blocks import Block, Code, Heading, Pairs, Title
+from .blocks import Block, Code, Heading, Items, Pairs, Table, Text, Title
 from .plan_view import checks, decided, end, known, questions, sources
 
 LABELS = {
@@ -22,6 +22,9 @@ LABELS = {
 FIRST = ("use", "instead", "enable", "throw_on_early_termination")
 
 
+SHOWN = 8  # reasons on one page; all are in --json
+
+
 def _shadowed(record: dict[str, Any]) -> list[Block]:
     rows = []
     for one in record["shadowed"]:
@@ -31,11 +34,55 @@ def _shadowed(record: dict[str, Any]) -> list[Block]:
     return [heading, Pairs(tuple(rows))] if rows else []
 
 
+def _verdict(one: dict[str, Any], verbose: bool) -> list[Block]:
+    """One Joinable or Join of the user's: the table, what is wrong, what is not known, and the corrected class."""
+    out: list[Block] = [Heading(f"{one['name']} ({one['path']}:{one['line']}): {one['verdict']}")]
+    if one["when"]:
+        out.append(Text(f"Where {one['when']}:"))
+    if one["rows"]:
+        cells = tuple(
+            (
+                str(row["step"]),
+                _side(row["iteration"], row["at"]),
+                _side("the same" if row["hook"] == row["iteration"] else row["hook"], row["hook_at"]),
+                _result(row),
+            )
+            for row in one["rows"]
+        )
+        out.append(Table(("", "one iteration", "main_hook", "result"), cells))
+    elif one["kind"] == "Joinable" and one["verdict"] == "proven":
+        out.append(Text("It makes no collective in an iteration, so there is nothing to shadow."))
+    for issue in one["issues"]:
+        sure = "" if issue["certain"] else " (suspicion)"
+        rows = (("why", issue["why"], ""), ("fix", issue["fix"], ""))
+        out.extend([Text(f"{issue['path']}:{issue['line']} {issue['rule']}{sure}: {issue['message']}"), Pairs(rows)])
+    if one["unknown"]:
+        left = len(one["unknown"]) - SHOWN
+        more = (f"{left} more (--verbose, --json)",) if left > 0 and not verbose else ()
+        shown = one["unknown"] if verbose else one["unknown"][:SHOWN]
+        out.extend([Text("Not followed:"), Items((*shown, *more))])
+    if one["assumes"]:
+        out.extend([Text("It holds where:"), Items(tuple(one["assumes"]))])
+    if one["corrected"]:
+        out.extend([Text("Corrected, a draft:"), Code("python", one["corrected"])])
+    return out
+
+
+def _side(what: str, where: str) -> str:
+    return f"{what} [{where.rpartition('/')[2]}]" if what else "-"
+
+
+def _result(row: dict[str, Any]) -> str:
+    return f"{row['result']}: {row['why']}" if row["why"] else str(row["result"])
+
+
 def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     """The page for a join record."""
     torch = record["torch"]["version"] or "release not known"
     choice = next((one["choice"] for one in record["decisions"] if one["id"] == "use"), "not decided yet")
     out: list[Block] = [Title(f"Uneven inputs: {choice} · PyTorch {torch}"), known(record)]
+    for one in record["join_check"]:
+        out.extend(_verdict(one, verbose))
     out.extend(questions(record))
     out.extend(decided(record, LABELS, verbose, FIRST))
     if verbose or not record["decisions"]:
@@ -44,7 +91,7 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     if verbose:
         out.extend(_shadowed(record))
     out.extend(checks(record))
-    snippets = record["snippets"]
+    snippets = [one for one in record["snippets"] if not one["id"].startswith("corrected-")]
     if snippets and not verbose:  # the most fitting one at once
         out.extend(
             [

@@ -42,14 +42,24 @@ def understand(words: str, files: tuple[str, ...] = (), torch: str | None = None
         raise UnusableInput(f"that is more than {LONGEST:,} characters; hand a log of that size over as a file.")
     sorted_ = handed.sort(files)
     asked, pasted = _split(words)
+    asked, code = _code_in(asked) if not pasted else (asked, "")
     scores, why = cues.scores(asked)
     said = stated(asked)
-    tool = _chosen(scores, sorted_, pasted, said)
+    tool = _chosen(scores, sorted_, pasted, code, said)
     arguments = _arguments(tool, asked, pasted, sorted_, said)
+    if code and tool == "review":
+        arguments["text"] = code
+    elif code and tool == "init":
+        arguments["call"] = code
     release = torch or (said.releases[0] if len(said.releases) == 1 else None)
     if release:
         arguments["torch"] = release
-    reasons = (*why.get(tool, ()), *sorted_.why(tool), *(("a pasted log",) if pasted and tool == "diagnose" else ()))
+    reasons = (
+        *why.get(tool, ()),
+        *sorted_.why(tool),
+        *(("a pasted log",) if pasted and tool == "diagnose" else ()),
+        *(("pasted code",) if code else ()),
+    )
     others = [
         name for name, score in sorted(scores.items(), key=lambda one: -one[1]) if score >= ENOUGH and name != tool
     ]
@@ -63,6 +73,25 @@ _LOG = re.compile(
 )
 
 
+# What only Python code begins a line with.
+_CODE = re.compile(
+    r"^(?:import \w|from [\w.]+ import |def \w+\(|class \w+[(:]|@\w|with [\w.]+\(|for \w.* in .*:|if .*:|[\w.]+ ?= ?[\w.]+\(|[\w.]+\(.*\))",
+    re.MULTILINE,
+)
+
+
+def _code_in(words: str) -> tuple[str, str]:
+    """What was said, and Python code that was pasted with it: fenced, or three lines and more that only code has."""
+    fenced = re.search(r"```(?:python|py)?\n(.*?)(?:```|\Z)", words, re.DOTALL)
+    if fenced is not None and not _LOG.search(fenced[1]):
+        return f"{words[: fenced.start()]} {words[fenced.end() :]}".strip(), fenced[1]
+    found = list(_CODE.finditer(words))
+    if len(found) < 3 or "\n" not in words:
+        return words, ""
+    start = found[0].start()
+    return words[:start].strip(), words[start:]
+
+
 def _split(words: str) -> tuple[str, str]:
     """What was said, and what was pasted with it: everything from the first line that only a program prints."""
     found = _LOG.search(words)
@@ -74,7 +103,7 @@ def _split(words: str) -> tuple[str, str]:
     return words[:start].strip(), words[start:]
 
 
-def _chosen(scores: dict[str, float], sorted_: handed.Handed, pasted: str, said: Stated) -> str:
+def _chosen(scores: dict[str, float], sorted_: handed.Handed, pasted: str, code: str, said: Stated) -> str:
     best = max(scores, key=lambda one: scores[one], default="")
     enough = bool(best) and scores[best] >= ENOUGH
     if sorted_.evidence or pasted:
@@ -89,8 +118,10 @@ def _chosen(scores: dict[str, float], sorted_: handed.Handed, pasted: str, said:
         return "ask"
     if enough and best == "migrate":
         return "fsdp2"  # no code was handed over
-    if enough and best == "review":
-        return "review"
+    if code:
+        return (
+            "init" if best == "init" and enough and "init_process_group" in code and code.count("\n") < 4 else "review"
+        )
     if enough:
         return best
     return "plan" if said.size and said.gpus else "ask"
@@ -118,7 +149,8 @@ def _arguments(tool: str, asked: str, pasted: str, sorted_: handed.Handed, said:
         if sorted_.code:
             found["code"] = list(sorted_.code)
     elif tool in ("review", "migrate"):
-        found["paths"] = list(sorted_.code)
+        if sorted_.code:
+            found["paths"] = list(sorted_.code)
     elif tool == "ask":
         found["question"] = asked or pasted
     elif tool == "explain":
