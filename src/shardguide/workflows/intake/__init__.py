@@ -16,6 +16,7 @@ from . import cues, handed
 
 LONGEST = 1 << 20  # characters: a pasted log may be long, a question is not
 ENOUGH = 2.0  # of cues, for a workflow to be taken
+CLEAR = 3.0  # of cues, to outweigh an error message in the same line
 OTHERS = 3
 
 
@@ -43,7 +44,7 @@ def understand(words: str, files: tuple[str, ...] = (), torch: str | None = None
     sorted_ = handed.sort(files)
     asked, pasted = _split(words)
     asked, code = _code_in(asked) if not pasted else (asked, "")
-    scores, why = cues.scores(asked)
+    scores, why = cues.scores(asked.replace(pasted, " ") if pasted and asked.replace(pasted, "").strip("` ") else asked)
     said = stated(asked)
     tool = _chosen(scores, sorted_, pasted, code, said)
     arguments = _arguments(tool, asked, pasted, sorted_, said)
@@ -97,21 +98,25 @@ def _split(words: str) -> tuple[str, str]:
     found = _LOG.search(words)
     if found is None:
         return words, ""
+    if "\n" not in words:
+        # One line: the message ends with its quotes, if it has any.
+        end = words.find("`", found.start()) if words[: found.start()].count("`") % 2 else -1
+        return words, words[found.start() : end if end > 0 else len(words)]
     start = words.rfind("\n", 0, found.start()) + 1
-    if "\n" not in words and start == 0 and not words[: found.start()].strip():
-        return words, words  # one line: an error message is both the question and the log
     return words[:start].strip(), words[start:]
 
 
 def _chosen(scores: dict[str, float], sorted_: handed.Handed, pasted: str, code: str, said: Stated) -> str:
-    best = max(scores, key=lambda one: scores[one], default="")
-    enough = bool(best) and scores[best] >= ENOUGH
+    best = max(scores, key=lambda one: scores[one], default="ask")
+    enough = scores.get(best, 0.0) >= ENOUGH
+    if pasted and not sorted_.evidence and "\n" not in pasted and best != "diagnose" and scores.get(best, 0.0) >= CLEAR:
+        return best  # a message is quoted in a question that is about something else
     if sorted_.evidence or pasted:
         return "diagnose"
     if sorted_.code:
         if scores.get("migrate", 0) >= ENOUGH:
             return "migrate"
-        return "tune" if best == "tune" and enough else "review"
+        return best if best in ("tune", "join") and enough else "review"
     if sorted_.model or sorted_.reports:
         return "tune" if best == "tune" and enough else "plan"
     if enough and best == "ask":
