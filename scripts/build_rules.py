@@ -1,4 +1,4 @@
-"""Build data/rules.json from knowledge/rules/*.toml.
+"""Build data/rules.json and the table in docs/review.md from knowledge/rules/*.toml.
 
     python scripts/build_rules.py [--check]
 
@@ -20,9 +20,15 @@ sys.path.insert(0, str(KNOWLEDGE.parent.parent))
 
 from shardguide.knowledge import claims_store, releases  # noqa: E402
 from shardguide.knowledge.lines import render  # noqa: E402
+from shardguide.workflows.review.rules import AREAS  # noqa: E402
+
+PAGE = KNOWLEDGE.parent.parent.parent / "docs" / "review.md"
+START = "<!-- rules: written by scripts/build_rules.py -->"
+END = "<!-- /rules -->"
 
 FIELDS = {"code", "title", "message", "why", "fix", "certain", "releases", "claims", "wrong", "right"}
-OPTIONAL = {"torch": ""}
+# file: what the examples are saved as; beside: other files of the examples; see: pages besides PyTorch's that bear it out.
+OPTIONAL: dict[str, Any] = {"torch": "", "file": "train.py", "beside": {}, "see": []}
 
 
 def one(path: Path, claims: set[str]) -> tuple[dict[str, Any], list[str]]:
@@ -40,7 +46,7 @@ def one(path: Path, claims: set[str]) -> tuple[dict[str, Any], list[str]]:
     if source["releases"] and not any(releases.within(name, source["releases"]) for name in releases.known()):
         wrong.append("releases name none that is known")
     wrong += [f"{field} is empty" for field in ("title", "message", "why", "fix") if not source[field].strip()]
-    for example in ("wrong", "right"):
+    for example in ("wrong", "right") if source.get("file", "train.py").endswith(".py") else ():
         ast.parse(source[example])
     entry = {name: source.get(name, OPTIONAL.get(name)) for name in sorted({*FIELDS, *OPTIONAL} - {"code"})}
     return entry, wrong
@@ -57,22 +63,43 @@ def build() -> tuple[str, list[str]]:
         except (tomllib.TOMLDecodeError, SyntaxError) as error:
             problems = [str(error)]
         wrong += [f"{path.name}: {problem}" for problem in problems]
-    return render(entries), wrong
+    # Which rules apply is asked before any of them is looked at.
+    limited = {code: entry["releases"] for code, entry in entries.items() if entry.get("releases")}
+    return render(entries | {"@releases": limited}), wrong
+
+
+def page() -> str:
+    """docs/review.md with its table of rules, as the rules of the tree give it."""
+    text = PAGE.read_text(encoding="utf-8")
+    head, _, rest = text.partition(START)
+    tail = rest.partition(END)[2]
+    rows: list[str] = []
+    for digit, title in AREAS.items():
+        rules = [
+            tomllib.loads(path.read_text(encoding="utf-8"))
+            for path in sorted((KNOWLEDGE / "rules").glob(f"FSD{digit}*.toml"))
+        ]
+        if rules:
+            rows += ["", f"### {title}", "", "| code | finds | releases | |", "|---|---|---|---|"]
+        for rule in rules:
+            kind = "" if rule["certain"] else "*suspicion*"
+            name = rule["title"].replace("|", "\\|").replace("_", "\\_").replace("*", "\\*")
+            rows.append(f"| {rule['code']} | {name} | {rule['releases'] or 'all'} | {kind} |")
+    return f"{head}{START}\n" + "\n".join(rows).strip("\n") + f"\n\n{END}{tail}"
 
 
 def main() -> int:
     """Build or compare."""
     text, wrong = build()
-    target = KNOWLEDGE / "data" / "rules.json"
     if wrong:
         print("\n".join(wrong), file=sys.stderr)
         return 1
-    if "--check" in sys.argv:
-        if not target.exists() or target.read_text(encoding="utf-8") != text:
-            print("data/rules.json is not what the rules give; run scripts/build_rules.py", file=sys.stderr)
+    for target, made in ((KNOWLEDGE / "data" / "rules.json", text), (PAGE, page())):
+        if "--check" not in sys.argv:
+            target.write_text(made, encoding="utf-8")
+        elif not target.exists() or target.read_text(encoding="utf-8") != made:
+            print(f"{target.name} is not what the rules give; run scripts/build_rules.py", file=sys.stderr)
             return 1
-        return 0
-    target.write_text(text, encoding="utf-8")
     return 0
 
 

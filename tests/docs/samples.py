@@ -102,6 +102,8 @@ REQUESTS: dict[str, Callable[[], Any]] = {
     ),
     "diagnose nothing": lambda: diagnose(DiagnoseRequest((str(LOGS / "quiet.log"),), torch="2.13")),
     "review findings": lambda: check(ReviewRequest((str(CODE / "wrong.py"), str(CODE / "broken.txt")), torch="2.13")),
+    "review notebook": lambda: check(ReviewRequest((str(CODE / "wrong.ipynb"),), torch="2.13")),
+    "review rank": lambda: check(ReviewRequest((str(CODE / "rank.py"),), torch="2.13")),
     "review nothing": lambda: check(ReviewRequest((str(CODE / "right.py"),), torch="2.13")),
     "diagnose unknown": lambda: diagnose(DiagnoseRequest((str(LOGS / "unknown.log"),), torch="2.13")),
     "fsdp2 nothing known": lambda: fsdp2(Fsdp2Request({"torch": "2.13"})),

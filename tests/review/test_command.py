@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-WRONG = "import torch.distributed as dist\n\ndist.init_process_group('gloo', timeout=60)\n"
+WRONG = "import datetime, torch.distributed as dist\n\ndist.init_process_group('gloo', timeout=60)\n"
 
 
 def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -19,7 +19,7 @@ def test_findings_are_status_1_and_nothing_is_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(WRONG + "open('made', 'w')\nimport os\nos.abort()\n")
     ran = run(tmp_path, "train.py", "--torch", "2.13")
     assert ran.returncode == 1 and not (tmp_path / "made").exists()
-    assert "train.py:3:41 FSD111" in ran.stdout and ran.stderr == ""
+    assert "train.py:3:41: FSD111" in ran.stdout and ran.stderr == ""
 
 
 def test_json_and_diff(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_a_release_that_has_it_elsewhere(tmp_path) -> None:
 def test_suppressed(tmp_path) -> None:
     lines = ["dist.barrier()  # shardguide: ignore[FSD201]", "dist.barrier()  # shardguide: ignore[FSD202]"]
     text = RANK + "if rank == 0:\n    " + "\n    ".join(lines) + "\n"
-    assert look(tmp_path, train=text) == [("train.py", 6, "FSD201", True)]
+    assert look(tmp_path, train=text) == [("train.py", 6, "FSD201", True), ("train.py", 6, "FSD049", True)]
 
 
 HOSTILE = {
@@ -258,13 +258,13 @@ def test_a_flag_decides_the_branches_of_the_function_it_is_handed_to(tmp_path, g
         if dist.get_rank() == 0:
             work({given})
         """
-    assert [line for _, line, _, _ in look(tmp_path, train=text)] == lines
+    assert [line for _, line, code, _ in look(tmp_path, train=text) if code == "FSD201"] == lines
 
 
 def test_a_fix_as_a_diff_keeps_the_rest(tmp_path) -> None:
     path = tmp_path / "train.py"
     path.write_text(
-        'import torch.distributed as dist\n\n# é ü: bytes\ns = "é"; dist.init_process_group("gloo", timeout=60)  # minutes\n'
+        'import datetime, torch.distributed as dist\n\n# é ü: bytes\ns = "é"; dist.init_process_group("gloo", timeout=60)  # minutes\n'
     )
     found = check(ReviewRequest((str(path),), torch="2.13", select=("FSD111",))).extra["findings"]
     diff = unified(found)

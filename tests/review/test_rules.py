@@ -13,10 +13,12 @@ CODES = rule_store.codes()
 
 
 def found(text: str, rule: rule_store.Rule, tmp_path) -> list[tuple[int, str]]:
-    path = tmp_path / "train.py"
+    path = tmp_path / rule.file
     path.write_text(text)
+    for name, other in rule.beside.items():
+        (tmp_path / name).write_text(other)
     release = rule.torch or ("" if not rule.releases else rule.releases.split("-")[0])
-    result = review((str(path),), release, frozenset(CODES))
+    result = review((str(path), *(str(tmp_path / name) for name in rule.beside)), release, frozenset(CODES))
     assert not result.problems
     return [(finding.line, finding.code) for finding in result.findings]
 

@@ -7,6 +7,8 @@ import ast
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import NamedTuple
 
+from .imports import bind_imports
+
 LIMIT = 1 << 19  # bytes of source; trainers of well-known frameworks stay below 300 kB
 _DENSITY = 150_000  # punctuation marks, which bound the number of nodes and so the memory of the tree
 _BUDGET = 20_000  # expressions read in one file; keeps (b, b, b …) of (c, c, c …) from growing without end
@@ -17,21 +19,25 @@ Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast
 
 def parse(text: str, where: str) -> ast.Module:
     """``text`` as a tree. Raises UnusableInput for what is not Python 3, is too large or nests too deeply."""
+    import sys
     import warnings
 
+    grammar = f"{sys.version_info.major}.{sys.version_info.minor}"  # newer syntax is none to this interpreter
     if sum(text.count(mark) for mark in "\n;,.([{=+-@&|<>") > _DENSITY or len(text) > LIMIT:
-        raise UnusableInput(f"{where}: too large a program; hand over the file that sets up FSDP.")
+        raise UnusableInput(f"{where}: too large a program to be read; hand over the file that sets up FSDP.")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in the user's strings are not our news
             return ast.parse(text)
     except SyntaxError as error:
         place = f", line {error.lineno}" if error.lineno else ""
-        raise UnusableInput(f"{where}{place}: not valid Python 3 ({(error.msg or 'syntax error')[:80]}).") from None
+        raise UnusableInput(
+            f"{where}{place}: not valid Python {grammar} ({(error.msg or 'syntax error')[:80]})."
+        ) from None
     except (RecursionError, MemoryError):
         raise UnusableInput(f"{where}: nested too deeply to be read.") from None
     except ValueError as error:
-        raise UnusableInput(f"{where}: not valid Python 3 ({str(error)[:80]}).") from None
+        raise UnusableInput(f"{where}: not valid Python {grammar} ({str(error)[:80]}).") from None
 
 
 class Value(NamedTuple):
@@ -91,20 +97,8 @@ class Names:
             self.items.setdefault((self.scope(at), target.value.id), []).append((target.slice.value, value))
 
     def _read(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.asname:
-                    self.imports[alias.asname] = alias.name
-                else:
-                    self.imports.setdefault(alias.name.partition(".")[0], alias.name.partition(".")[0])
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            for alias in node.names:
-                if alias.name == "*":
-                    self.stars.append(module)
-                else:
-                    # In "try: from A import x / except ImportError: from B import x" either will do.
-                    self.imports.setdefault(alias.asname or alias.name, f"{module}.{alias.name}")
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            bind_imports(node, self.imports, self.stars)
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 self._targets(node, target, node.value)

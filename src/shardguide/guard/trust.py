@@ -22,6 +22,7 @@ DEPENDENCIES = frozenset(
         "yaml",
         "_yaml",
         "zstandard",
+        "tomli",
         "prompt_toolkit",
         "wcwidth",
     }

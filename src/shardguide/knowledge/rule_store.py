@@ -23,6 +23,9 @@ class Rule(NamedTuple):
     wrong: str  # an example; lines that are found end in "# " and the code
     right: str  # the same without the mistake
     torch: str  # the release for which the examples are read, "" for any
+    file: str  # what the examples are saved as
+    beside: dict[str, str]  # other files of the examples
+    see: tuple[str, ...]  # pages besides PyTorch's that bear it out
 
 
 def codes() -> list[str]:
@@ -50,14 +53,16 @@ def get(code: str) -> Rule:
         str(entry["wrong"]),
         str(entry["right"]),
         str(entry["torch"]),
+        str(entry["file"]),
+        dict(entry["beside"]),
+        tuple(entry["see"]),
     )
 
 
 def applying(release: str) -> frozenset[str]:
     """The codes of the rules that apply to a release; all where it is not known."""
-    if not release:
-        return frozenset(codes())
-    return frozenset(code for code in codes() if not (one := get(code).releases) or releases.within(release, one))
+    limited: dict[str, str] = _lines.get("@releases") if release else {}
+    return frozenset(code for code in codes() if code not in limited or releases.within(release, limited[code]))
 
 
 def digest() -> str:

@@ -37,6 +37,9 @@ _GUARDS = frozenset({"isinstance", "issubclass", "hasattr", "callable", "getattr
 _RELEASE = ("version", "Version", "is_available", "parse_version", "is_torch_version", "is_fsdp")
 
 
+_LOCAL = frozenset({"isnan", "isinf", "isfinite", "item"})
+
+
 class Test(NamedTuple):
     """The conditions of both branches."""
 
@@ -50,19 +53,23 @@ def of_test(walker: Walker, node: ast.expr) -> Test:
     """What an if says about where its branches are reached."""
     if (isinstance(node, ast.Constant) and not node.value) or dotted_text(node).endswith("TYPE_CHECKING"):
         return Test((), (), True)
+    if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and node.left.id == "__name__":
+        return Test((), (), False, True)
     rank = rank_test(walker, node)
     if rank is not None:
         return Test((rank,), (rank._replace(arm=not rank.arm),))
     own = f"{walker.frame.number}:{id(node)}"
     if isinstance(node, ast.BoolOp):
         inner = [found for part in node.values if (found := rank_test(walker, part)) is not None]
-        kind = "guard" if _guard(node) else ""
+        kind = about(walker, node)
+        kind = "" if kind == "local" and inner else kind
         yes, no = Condition(own, True, kind), Condition(own, False, kind)
         if isinstance(node.op, ast.And):
             return Test((*inner, yes), (no,))
         return Test((yes,), (*(one._replace(arm=not one.arm) for one in inner), no))
-    if _guard(node):
-        return Test((Condition(own, True, "guard"),), (Condition(own, False, "guard"),))
+    kind = about(walker, node)
+    if kind:
+        return Test((Condition(own, True, kind),), (Condition(own, False, kind),))
     arm = True
     while isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         node, arm = node.operand, not arm
@@ -76,14 +83,39 @@ def of_test(walker: Walker, node: ast.expr) -> Test:
     return Test((Condition(key, arm, ""),), (Condition(key, not arm, ""),))
 
 
-def _guard(node: ast.expr) -> bool:
-    """Whether a test asks for the type of an object, the release or what is installed."""
+def about(walker: Walker, node: ast.expr) -> str:
+    """What a test asks: "guard" (the type of an object, the release, what is installed), "local" (this rank's data) or "".
+
+    This rank's data are numbers that each rank works out on its own: torch.isnan(loss), loss.item() > 10.
+    """
+    if isinstance(node, ast.Name) and "version" not in node.id.lower():
+        return "guard" if node.id in _GUARDS else ""
+    known = walker.tests.get(node)
+    if known is None:
+        known = walker.tests[node] = _about(walker, node)
+    return known
+
+
+def _about(walker: Walker, node: ast.expr) -> str:
+    losses = local = False
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Name) and (inner.id in _GUARDS or "version" in inner.id.lower()):
-            return True
-        if isinstance(inner, ast.Attribute) and (inner.attr in _RELEASE or "version" in inner.attr.lower()):
-            return True
-    return False
+        if isinstance(inner, ast.Name):
+            if inner.id in _GUARDS or "version" in inner.id.lower():
+                return "guard"
+            losses = losses or "loss" in inner.id
+        elif isinstance(inner, ast.Attribute):
+            if inner.attr in _RELEASE or "version" in inner.attr.lower():
+                return "guard"
+        elif isinstance(inner, ast.Call):
+            function = inner.func
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            local = local or (name in _LOCAL and (name != "item" or "loss" in ast.dump(function)))
+    if losses and not local and isinstance(node, ast.Compare) and isinstance(node.left, ast.Name):
+        written = walker.frame.written.get(node.left.id)  # value = loss.item(); if value > worst
+        local = (
+            isinstance(written, ast.Call) and isinstance(written.func, ast.Attribute) and written.func.attr == "item"
+        )
+    return "local" if local else ""
 
 
 def rank_test(walker: Walker, node: ast.expr) -> Condition | None:
@@ -124,6 +156,8 @@ def _compared(walker: Walker, node: ast.Compare) -> Condition | None:
         return Condition(f"{kind} == 0", False, "rank", sure)
     if isinstance(op, (ast.Lt, ast.GtE)) and number == 1:
         return Condition(f"{kind} == 0", isinstance(op, ast.Lt), "rank", sure)
+    if isinstance(op, ast.Lt) and number == 0:
+        return None  # not distributed at all
     if isinstance(op, (ast.Is, ast.IsNot, ast.Gt, ast.GtE)):
         return None  # rank is None, rank >= 0, rank > -1: whether there are ranks at all
     return Condition(f"{kind} {walker.source(node)}", True, "rank", sure)

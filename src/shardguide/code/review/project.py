@@ -9,6 +9,7 @@ from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import NamedTuple
 from shardguide.readers.files import read_text, shown
 
+from ..imports import bind_imports
 from ..syntax import parse
 from .records import Problem
 
@@ -17,6 +18,9 @@ FILES = 20_000
 _SKIP = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", ".git", ".venv", "venv"})
 _DEPTH = 6  # re-exports followed
 _MARKS = ("torch", "accelerate", "RANK")  # a file without any of them has nothing to look at
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Definition(NamedTuple):
@@ -31,10 +35,14 @@ class File:
     """One parsed file."""
 
     __slots__ = (
+        "_all",
         "_lines",
         "_nodes",
         "base",
+        "called",
+        "calls",
         "classes",
+        "constructors",
         "functions",
         "imports",
         "path",
@@ -56,22 +64,72 @@ class File:
         self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self.classes: dict[str, ast.ClassDef] = {}
         self.values: dict[str, ast.expr] = {}  # names of the module bound once to an expression
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    if alias.asname:
-                        self.imports.setdefault(alias.asname, alias.name)
-                    else:
-                        self.imports.setdefault(alias.name.partition(".")[0], alias.name.partition(".")[0])
-            elif isinstance(node, ast.ImportFrom):
-                module = "." * node.level + (node.module or "")
-                for alias in node.names:
-                    if alias.name == "*":
-                        self.stars.append(module)
-                    else:
-                        joined = f"{module}{'' if module.endswith('.') else '.'}{alias.name}"
-                        self.imports.setdefault(alias.asname or alias.name, joined)
+        self.calls: dict[Function, set[str]] = {}  # names that each function calls, those of functions in it included
+        self.called: set[str] = set()  # names that anything in the file calls
+        self.constructors: list[tuple[str, ast.FunctionDef]] = []  # by class
+        self._survey()
         self._define(tree.body)
+
+    def _survey(self) -> None:
+        """One pass over the whole tree: what is imported, and who calls what."""
+        seen: list[ast.AST] = []
+        waiting: list[tuple[ast.AST, tuple[set[str], ...]]] = [(self.tree, (self.called,))]
+        add, pop = waiting.append, waiting.pop
+        called: list[tuple[str, tuple[set[str], ...]]] = []
+        while waiting:
+            node, users = pop()
+            seen.append(node)
+            kind = node.__class__
+            if kind is ast.Call:
+                function = node.func  # type: ignore[attr-defined]
+                if function.__class__ is ast.Attribute:
+                    for names in users:
+                        names.add(function.attr)
+                elif function.__class__ is ast.Name:
+                    for names in users:
+                        names.add(function.id)
+                    called.append((function.id, users))
+            elif kind is ast.Attribute:
+                if node.attr == "environ":  # type: ignore[attr-defined]
+                    for names in users:
+                        names.add("environ")
+            elif kind is ast.Return:
+                if _is_rank(node.value):  # type: ignore[attr-defined]
+                    for names in users:
+                        names.add("environ")
+            elif kind is ast.Import or kind is ast.ImportFrom:
+                bind_imports(node, self.imports, self.stars)  # type: ignore[arg-type]
+            elif kind is ast.FunctionDef or kind is ast.AsyncFunctionDef:
+                mine: set[str] = set()
+                self.calls[node] = mine  # type: ignore[index]
+                users = (*users, mine)
+            elif kind is ast.ClassDef:
+                for item in node.body:  # type: ignore[attr-defined]
+                    if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+                        self.constructors.append((node.name, item))  # type: ignore[attr-defined]
+            start = len(waiting)
+            for value in node.__dict__.values():
+                if value.__class__ is list:
+                    for one in value:
+                        if isinstance(one, ast.AST):
+                            add((one, users))
+                elif isinstance(value, ast.AST):
+                    inner = value.__class__
+                    if inner is ast.Name or inner is ast.Constant:
+                        seen.append(value)
+                    elif inner is not ast.Load and inner is not ast.Store:
+                        add((value, users))
+            waiting[start:] = waiting[start:][::-1]  # in the order of the source
+        for name, users in called:  # under its own name too where it was imported under another
+            own = self.imports.get(name, "").rpartition(".")[2]
+            for names in users:
+                names.add(own)
+        self._all = seen
+
+    @property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree, collected once."""
+        return self._all
 
     def _define(self, body: list[ast.stmt]) -> None:
         for node in body:
@@ -95,13 +153,18 @@ class File:
     def holds(self, node: ast.AST) -> bool:
         """Whether a node is one of this file's."""
         if self._nodes is None:
-            self._nodes = {id(inner) for inner in ast.walk(self.tree)}
+            self._nodes = {id(inner) for inner in self._all}
         return id(node) in self._nodes
 
     def source(self, node: ast.AST, limit: int = 80) -> str:
         """An expression as it is written, on one line, shortened."""
-        found = ast.get_source_segment(self.text, node) or ""
-        words = " ".join(found.split())
+        first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", None) or 0
+        if not 0 < first <= last <= len(self.lines):
+            return ""
+        lines = self.lines[first - 1 : last]
+        lines[-1] = lines[-1][: getattr(node, "end_col_offset", None) or 0]
+        lines[0] = lines[0][getattr(node, "col_offset", 0) :]
+        words = " ".join(b" ".join(lines).decode("utf-8", "replace").split())
         return words if len(words) <= limit else f"{words[: limit - 1]}…"
 
 
@@ -112,40 +175,73 @@ class Project:
         self.files: list[File] = []
         self.problems: list[Problem] = []
         self.read = 0  # lines
+        self.release = ""  # for which it is read, "" if unknown
         self.skipped = 0  # files without anything to look at
         self._by_base: dict[str, File] = {}
+        self._waiting: dict[str, tuple[str, str]] = {}  # files that are read once somebody imports them
         self._modules: dict[tuple[str, str], File | None] = {}
         self._names: dict[tuple[int, str], str | Definition] = {}
 
     def add(self, path: str) -> None:
-        """Read one file; what cannot be read becomes a problem."""
-        where = shown(path)
+        """Read one file; what cannot be read becomes a problem. One without anything to look at waits for being imported."""
         try:
             text = read_text(path, LIMIT).replace("\r\n", "\n").replace("\r", "\n")
-            self.read += text.count("\n") + (not text.endswith("\n"))
-            passes_on = path.endswith("__init__.py") and "import" in text
-            if not passes_on and not any(mark in text for mark in _MARKS):
-                self.skipped += 1
-                return
-            tree = parse(text, where)
         except UnusableInput as error:
-            words = str(error)
-            place = words.partition(", line ")[2].partition(":")[0]
-            why = words.removeprefix(where).lstrip(":, ")
-            if words.startswith(f"{where}, line "):
-                why = words.partition(": ")[2]
-            self.problems.append(Problem(path, int(place) if place.isdigit() else 0, why))
+            self._problem(path, error)
             return
+        self.read += text.count("\n") + (not text.endswith("\n"))
         base = os.path.abspath(path).removesuffix(".py")  # noqa: PTH100 - pathlib costs more than the whole start
         if base.endswith(os.sep + "__init__"):
             base = base[: -len(os.sep) - 8]
+        passes_on = path.endswith("__init__.py") and "import" in text
+        if passes_on or any(mark in text for mark in _MARKS):
+            self._parse(path, base, text)
+        else:
+            self.skipped += 1
+            if "def " in text:
+                self._waiting[base] = (path, text)
+
+    def _parse(self, path: str, base: str, text: str) -> File | None:
         try:
-            file = File(path, base, text, tree)
-        except RecursionError:
+            file = File(path, base, text, parse(text, shown(path)))
+        except UnusableInput as error:
+            self._problem(path, error)
+            return None
+        except (RecursionError, MemoryError):
             self.problems.append(Problem(path, 0, "nested too deeply to be read."))
-            return
+            return None
         self.files.append(file)
         self._by_base[base] = file
+        return file
+
+    def _problem(self, path: str, error: UnusableInput) -> None:
+        words, where = str(error), shown(path)
+        place = words.partition(", line ")[2].partition(":")[0]
+        why = words.removeprefix(where).lstrip(":, ")
+        if words.startswith(f"{where}, line "):
+            why = words.partition(": ")[2]
+        self.problems.append(Problem(path, int(place) if place.isdigit() else 0, why))
+
+    def helpers(self) -> None:
+        """Read the files that others import, though nothing in them speaks of PyTorch: who is first, and what passes a model on."""
+        if not self._waiting:
+            return
+        for file in self.files:  # it grows on the way
+            for full in (*file.imports.values(), *file.stars):
+                if full.startswith("torch"):
+                    continue
+                parts = full.split(".")
+                for cut in range(len(parts), 0, -1):
+                    if self.module(".".join(parts[:cut]), file) is not None:
+                        break
+
+    def _at(self, base: str) -> File | None:
+        found = self._by_base.get(base)
+        if found is None and base in self._waiting:
+            path, text = self._waiting.pop(base)
+            self.skipped -= 1
+            found = self._parse(path, base, text)
+        return found
 
     def module(self, dotted: str, user: File) -> File | None:
         """The project's file that an import of ``dotted`` in ``user`` means; None for a module from elsewhere."""
@@ -157,14 +253,12 @@ class Project:
             for _ in range(level - 1):
                 folder = os.path.dirname(folder)  # noqa: PTH120
             rest = dotted[level:]
-            return self._by_base.get(f"{folder}{os.sep}{rest.replace('.', os.sep)}" if rest else folder)
+            return self._at(f"{folder}{os.sep}{rest.replace('.', os.sep)}" if rest else folder)
         key = (folder, dotted)
         if key not in self._modules:
             found, tail = None, dotted.replace(".", os.sep)
             while found is None and folder and folder != os.path.dirname(folder):  # noqa: PTH120
-                found = self._by_base.get(folder + os.sep + tail) or self._by_base.get(
-                    f"{folder}{os.sep}src{os.sep}{tail}"
-                )
+                found = self._at(folder + os.sep + tail) or self._at(f"{folder}{os.sep}src{os.sep}{tail}")
                 folder = os.path.dirname(folder)  # noqa: PTH120
             self._modules[key] = found
         return self._modules[key]
@@ -225,6 +319,14 @@ class Project:
             other = self.module("." * level, file)
             return self.resolve(other, ".".join(parts), depth - 1) if other is not None and other is not file else ""
         return full
+
+
+def _is_rank(node: ast.expr | None) -> bool:
+    """``args.rank == 0``, as helpers return it."""
+    if not isinstance(node, ast.Compare) or not isinstance(node.left, (ast.Attribute, ast.Name)):
+        return False
+    name = node.left.attr if isinstance(node.left, ast.Attribute) else node.left.id
+    return name in ("rank", "local_rank", "global_rank")
 
 
 def dotted_text(node: ast.AST) -> str:

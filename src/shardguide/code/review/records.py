@@ -40,12 +40,26 @@ class Problem(NamedTuple):
     why: str
 
 
+class Verdict(NamedTuple):
+    """What reading says of the collectives around a test of the rank."""
+
+    path: str
+    line: int
+    verdict: str  # "matched", "mismatched", "unknown"
+    test: str
+    one: str  # what ranks execute for which the test holds
+    other: str  # what the others execute
+    why: str  # of "unknown"
+
+
 class Condition(NamedTuple):
     """One branch that was taken on the way to a statement."""
 
     key: str  # equal for the same test, whatever its spelling
     arm: bool  # whether the test holds here
-    kind: str  # "rank" (differs over the ranks), "guard" (asks what the objects or the release are), "except", "" (any other)
+    # "rank" (differs over the ranks), "local" (asks for this rank's own data), "guard" (asks what the objects or the
+    # release are), "except", "" (any other)
+    kind: str
     sure: bool = True  # "rank": whether it is known to be the rank, not only called so
 
 

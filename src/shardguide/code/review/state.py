@@ -7,20 +7,12 @@ import ast
 from shardguide.guidance.hints import NamedTuple
 
 from .project import File, Project
-from .records import Condition, Edit, Finding, Mark, Path, Thing, Things, compatible, implied
+from .records import Condition, Edit, Finding, Mark, Path, Thing, Things, Verdict, compatible, implied
+from .trace import Event as Event
+from .trace import Item, Unknown
 
 BUDGET = 20_000  # statements for one root; a program that repeats itself through its calls ends here
-
-
-class Event(NamedTuple):
-    """A collective, in the order of the program."""
-
-    code: str  # the rule that speaks of it when ranks don't all reach it
-    what: str
-    node: ast.AST
-    file: File
-    path: Path
-    sure: bool
+COPIES = 4_000  # parts of summaries that are put in where a function is called once more
 
 
 class Note(NamedTuple):
@@ -38,7 +30,7 @@ class Note(NamedTuple):
 class Frame:
     """A function while it is followed."""
 
-    __slots__ = ("env", "file", "number", "returns", "written")
+    __slots__ = ("env", "file", "number", "options", "parts", "rest", "returns", "written")
 
     def __init__(self, file: File, number: int) -> None:
         self.file = file
@@ -46,6 +38,9 @@ class Frame:
         self.env: dict[str, Things] = {}
         self.written: dict[str, ast.expr | None] = {}  # the one expression that a name was bound to
         self.returns: list[Thing] = []
+        self.parts: list[Things] | None = None  # what the tuple holds that is returned
+        self.rest: tuple[str, tuple[Things, ...]] = ("", ())  # *args, by its name
+        self.options: tuple[str, dict[str, Things]] = ("", {})  # **kwargs, by its name
 
 
 Facts = dict[str, list[tuple[File, ast.AST]]]
@@ -58,6 +53,7 @@ class State:
         self.project = project
         self.facts = facts  # what the whole project does somewhere
         self.findings: list[Finding] = []
+        self.verdicts: list[Verdict] = []
         self.reset()
 
     def reset(self) -> None:
@@ -69,6 +65,10 @@ class State:
         self.budget = BUDGET
         self.loop_depth = 0
         self.events: list[Event] = []
+        self.trace: list[Item] = []  # where the next collective goes
+        self.roots: list[list[Item]] = [self.trace]  # what is executed from each way in
+        self.copies = COPIES
+        self.met = 0  # collectives so far
         self.marks: list[Note] = []
         self.unknown: list[Path] = []  # calls that could not be followed
         self.made: list[Thing] = []  # in order
@@ -117,9 +117,21 @@ class State:
         if all(node is not other for _, other in have):
             have.append((self.frame.file, node))
 
-    def event(self, code: str, what: str, node: ast.AST, sure: bool = True) -> None:
-        """A collective takes place here."""
-        self.events.append(Event(code, what, node, self.frame.file, self.path, sure))
+    def event(self, code: str, what: str, node: ast.AST, sure: bool = True, group: str = "", mode: str = "") -> None:
+        """A collective takes place here; one of a group of its own has no code, since only members call it."""
+        made = Event(code, what, node, self.frame.file, self.path, sure, group, mode)
+        if code:
+            self.events.append(made)
+        self.met += 1
+        self.trace.append(made)
+
+    def cannot_follow(self, what: str, node: ast.AST) -> None:
+        """A call whose body is not known: it may do anything, collectives included."""
+        self.unknown.append(self.path)
+        trace = self.trace
+        if trace and trace[-1].__class__ is Unknown and trace[-1].path is self.path:
+            return  # one of a row will do
+        trace.append(Unknown(what, node, self.path))
 
     def inside(self, context: str) -> bool:
         """Whether a with statement of that name is around."""

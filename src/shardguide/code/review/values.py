@@ -7,47 +7,22 @@ import builtins
 
 from shardguide.guidance.hints import TYPE_CHECKING
 
-from .conditions import rank_test
-from .project import Definition, dotted_text
-from .records import Call, Thing, Things
+from .calls import call_value
+from .conditions import of_test, rank_test
+from .records import Call, Condition, Thing, Things
 from .torch_names import COLLECTIVES, short
+from .trace import Branch
 
 if TYPE_CHECKING:
     from .walk import Walker
 
 _BUILTINS = frozenset(dir(builtins))
 _RANK_KEYS = {"RANK": "rank", "SLURM_PROCID": "rank", "LOCAL_RANK": "local_rank", "SLURM_LOCALID": "local_rank"}
-# Methods that a rank-dependent branch may call without another rank taking notice.
-_QUIET = frozenset(
-    [
-        "print",
-        "info",
-        "debug",
-        "warning",
-        "error",
-        "append",
-        "add",
-        "update",
-        "write",
-        "log",
-        "join",
-        "format",
-        "items",
-        "keys",
-        "values",
-        "get",
-        "split",
-        "strip",
-        "flush",
-        "close",
-    ]
-)
 # Flags handed to a function, which decide its branches: see Walker.enter and conditions.of_test.
 _PLAIN = (bool, type(None))
 _CONSTANTS = {key: (Thing("constant", repr(key)),) for key in (True, False, None)}
-# Methods that give back the object itself.
-_SAME = frozenset({"to", "cuda", "cpu", "train", "eval", "half", "bfloat16", "float", "double", "requires_grad_"})
-_MODULES = ("from_pretrained", "from_config")
+# Attributes of FSDP1 that a check wants to hear of.
+PRIVATE = frozenset({"_fsdp_wrapped_module", "_handle", "_flat_param", "_all_handles"})
 
 
 def value(walker: Walker, node: ast.expr) -> Things:
@@ -60,7 +35,7 @@ def value(walker: Walker, node: ast.expr) -> Things:
     if kind is ast.Attribute:
         return _attribute(walker, node)  # type: ignore[arg-type]
     if kind is ast.Call:
-        found = walker.cache[id(node)] = _call(walker, node)  # type: ignore[arg-type]
+        found = walker.cache[id(node)] = call_value(walker, node)  # type: ignore[arg-type]
         return found
     if kind in (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp):
         return _comprehension(walker, node)  # type: ignore[arg-type]
@@ -69,16 +44,23 @@ def value(walker: Walker, node: ast.expr) -> Things:
     if kind is ast.Subscript:
         return _subscript(walker, node)  # type: ignore[arg-type]
     if kind is ast.IfExp:
-        walker.value(node.test)  # type: ignore[attr-defined]
-        return (*walker.value(node.body), *walker.value(node.orelse))  # type: ignore[attr-defined]
+        return _if_expression(walker, node)  # type: ignore[arg-type]
+    if kind is ast.BoolOp and isinstance(node.values[-1], ast.Call) and _is_and(node):  # type: ignore[attr-defined, arg-type]
+        return _and(walker, node)  # type: ignore[arg-type]
+    if kind is ast.Dict:
+        return _dict(walker, node)  # type: ignore[arg-type]
     if kind is ast.NamedExpr:
         things = walker.value(node.value)  # type: ignore[attr-defined]
         walker.bind(node.target, things, None)  # type: ignore[attr-defined]
         return things
     out: list[Thing] = []
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.expr):
-            out.extend(walker.value(child))
+    for part in node.__dict__.values():
+        if part.__class__ is list:
+            for child in part:
+                if isinstance(child, ast.expr):
+                    out.extend(value(walker, child))
+        elif isinstance(part, ast.expr):
+            out.extend(value(walker, part))
     if kind in (ast.Compare, ast.BoolOp, ast.UnaryOp):
         return _test(walker, node)
     if kind in (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.Starred, ast.Await):
@@ -88,6 +70,72 @@ def value(walker: Walker, node: ast.expr) -> Things:
     if kind is ast.BinOp:
         return tuple(thing for thing in out if thing.kind in ("params", "param"))
     return tuple(thing for thing in out if thing.kind in ("rank", "local_rank")) if kind is ast.FormattedValue else ()
+
+
+def _if_expression(walker: Walker, node: ast.IfExp) -> Things:
+    """Both ways are taken; where the test is one of the rank, each under its condition."""
+    walker.value(node.test)
+    if not isinstance(node.body, ast.Call) and not isinstance(node.orelse, ast.Call):
+        return (*walker.value(node.body), *walker.value(node.orelse))
+    test = of_test(walker, node.test)
+    if test.never or test.always:
+        return walker.value(node.orelse if test.never else node.body)
+    made = Branch(node, walker.frame.file, test.holds, test.fails)
+    outer, path = walker.trace, walker.path
+    out: list[Thing] = []
+    for conditions, trace, part in ((test.holds, made.body, node.body), (test.fails, made.other, node.orelse)):
+        walker.trace, walker.path = trace, (*path, *conditions)
+        out.extend(walker.value(part))
+    walker.trace, walker.path = outer, path
+    if made.body or made.other:
+        outer.append(made)
+    return tuple(out)
+
+
+def _is_and(node: ast.BoolOp) -> bool:
+    return isinstance(node.op, ast.And)
+
+
+def _and(walker: Walker, node: ast.BoolOp) -> Things:
+    """``rank == 0 and dist.barrier()``: what comes last is reached if all before it hold."""
+    for part in node.values[:-1]:
+        walker.value(part)
+    rank = [found for part in node.values[:-1] if (found := rank_test(walker, part)) is not None]
+    if not rank:
+        walker.value(node.values[-1])
+        return _test(walker, node)
+    own = f"{walker.frame.number}:{id(node)}"
+    more = () if len(rank) == len(node.values) - 1 else (Condition(own, True, ""),)
+    fails = (rank[0]._replace(arm=not rank[0].arm),) if len(rank) == 1 and not more else (Condition(own, False, ""),)
+    made = Branch(node, walker.frame.file, (*rank, *more), fails)
+    outer, path = walker.trace, walker.path
+    walker.trace, walker.path = made.body, (*path, *made.holds)
+    walker.value(node.values[-1])
+    walker.trace, walker.path = outer, path
+    if made.body:
+        outer.append(made)
+    return ()
+
+
+def _dict(walker: Walker, node: ast.Dict) -> Things:
+    """What a dictionary holds; by name too, where its keys are plain strings."""
+    out: list[Thing] = []
+    named: dict[str, Things] = {}
+    for key, part in zip(node.keys, node.values, strict=True):
+        if key is not None and not isinstance(key, ast.Constant):
+            out.extend(walker.value(key))
+        things = walker.value(part)
+        out.extend(things)
+        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+            named[f"[{key.value}]"] = things
+        elif key is None:
+            for thing in things:
+                named.update(thing.attrs if thing.kind == "dict" else {})
+    if not any(named.values()):
+        return tuple(dict.fromkeys(out))[:16]
+    made = Thing("dict", "dict", node)
+    made.attrs = named
+    return (made, *dict.fromkeys(thing for thing in out if thing.kind != "dict"))[:16]
 
 
 def _test(walker: Walker, node: ast.expr) -> Things:
@@ -114,9 +162,21 @@ def _name(walker: Walker, node: ast.Name) -> Things:
         return outer
     if node.id in _BUILTINS or node.id in frame.file.imports or node.id in frame.file.functions:
         return ()
+    if frame.options[0] == node.id or frame.rest[0] == node.id:
+        return _handed_on(walker, node)
     made = (Thing("unknown", node.id, node, sure=False),)
     frame.env[node.id] = made
     return made
+
+
+def _handed_on(walker: Walker, node: ast.Name) -> Things:
+    """``*args`` and ``**kwargs`` of the function that is followed."""
+    frame = walker.frame
+    if frame.rest[0] == node.id:
+        return tuple(dict.fromkeys(thing for things in frame.rest[1] for thing in things))[:16]
+    made = Thing("dict", node.id, node)
+    made.attrs = {f"[{name}]": things for name, things in frame.options[1].items()}
+    return (made,) if made.attrs else ()
 
 
 def _attribute(walker: Walker, node: ast.Attribute) -> Things:
@@ -126,6 +186,8 @@ def _attribute(walker: Walker, node: ast.Attribute) -> Things:
     out: list[Thing] = []
     name = node.attr
     for owner in owners:
+        if name in PRIVATE:
+            walker.checks.attribute_set(walker, owner, node, ())
         if owner.kind in ("ddp", "fsdp1") and name == "module":
             out.extend(owner.of)
         elif (
@@ -146,18 +208,22 @@ def _attribute(walker: Walker, node: ast.Attribute) -> Things:
 
 def _subscript(walker: Walker, node: ast.Subscript) -> Things:
     if walker.full(node.value) == "os.environ":
-        return _environment(node.slice, node)
+        return environment(node.slice, node)
     owners = walker.value(node.value)
     walker.value(node.slice)
     key = node.slice.value if isinstance(node.slice, ast.Constant) else None
     if isinstance(key, str):
+        known = [one for owner in owners if owner.kind == "dict" for one in owner.attrs.get(f"[{key}]", ())]
+        if known:
+            return tuple(known)
         return tuple(
             walker.child(owner, f"[{key}]") for owner in owners if owner.kind in ("unknown", "instance", "mesh")
         )
     return walker.elements(owners, node)
 
 
-def _environment(key: ast.expr, node: ast.AST) -> Things:
+def environment(key: ast.expr, node: ast.AST) -> Things:
+    """What an environment variable stands for."""
     if isinstance(key, ast.Constant) and key.value in _RANK_KEYS:
         return (Thing(_RANK_KEYS[key.value], str(key.value), node),)
     return ()
@@ -182,133 +248,11 @@ def _taken(walker: Walker, node: ast.expr) -> Things:
     return walker.elements(walker.value(node), node)
 
 
-def _call(walker: Walker, node: ast.Call) -> Things:
-    function = node.func
-    owner: Things = ()
-    full = ""
-    target: str | Definition = ""
-    method = ""
-    text = dotted_text(function)
-    head = text.partition(".")[0]
-    local = head in walker.frame.env and head not in walker.frame.file.imports
-    if text and not local:
-        target = walker.project.resolve(walker.frame.file, text)
-        full = target if isinstance(target, str) else ""
-    if isinstance(function, ast.Attribute) and not target:
-        owner, method = walker.value(function.value), function.attr
-    elif isinstance(function, ast.Name) and local:
-        owner = walker.frame.env[head]
-    elif not isinstance(function, (ast.Name, ast.Attribute)):
-        owner = walker.value(function)
-    args = tuple(walker.value(argument) for argument in node.args)
-    named = {keyword.arg or "**": walker.value(keyword.value) for keyword in node.keywords}
-    name = short(full) if full else ""
-    call = Call(node, name, full, owner, method, args, named)
-    walker.at += 1
-    if isinstance(target, Definition):
-        return _own(walker, call, target)
-    walker.checks.call(walker, call)
-    if method:
-        return _method(walker, call)
-    if name:
-        return _torch(walker, call)
-    return _other(walker, call, text)
-
-
-def _own(walker: Walker, call: Call, target: Definition) -> Things:
-    """A function or class of the project."""
-    node = target.node
-    if isinstance(node, ast.ClassDef):
-        return (_instance(walker, call, target),)
-    if node.decorator_list and any("contextmanager" in dotted_text(item) for item in node.decorator_list):
-        walker.escape((*call.args, *call.named.values()), call.node)
-        return ()
-    if not walker.worth(node):
-        _touched(walker, call)
-        return ()
-    return walker.enter(target, call.args, call.named, None)
-
-
-def _instance(walker: Walker, call: Call, target: Definition) -> Thing:
-    node = target.node
-    assert isinstance(node, ast.ClassDef)
-    made = Thing("module" if _is_module(walker, target) else "instance", node.name, call.node)
-    made.file = target.file
-    if walker.inside("meta"):
-        walker.mark((made,), "meta", call.node)
-    made.attrs["class"] = (Thing("class", node.name, node),)
-    made.attrs["class"][0].file = target.file
-    for item in node.body:
-        if isinstance(item, ast.FunctionDef) and item.name == "__init__" and walker.worth(item):
-            walker.enter(Definition(target.file, item, node), call.args, call.named, made)
-    walker.seen.add(node)
-    return made
-
-
-def _is_module(walker: Walker, target: Definition, depth: int = 5) -> bool:
-    node = target.node
-    if not isinstance(node, ast.ClassDef) or depth < 0:
-        return False
-    for base in node.bases:
-        found = walker.project.resolve(target.file, dotted_text(base)) if dotted_text(base) else ""
-        if isinstance(found, Definition):
-            if _is_module(walker, found, depth - 1):
-                return True
-        elif found.startswith("torch.nn.") or found.endswith("PreTrainedModel"):
-            return True
-    return False
-
-
-def _method(walker: Walker, call: Call) -> Things:
-    """A method of a thing."""
-    name = call.method
-    out: list[Thing] = []
-    for owner in call.owner:
-        kind = owner.kind
-        if kind in ("instance", "module") and "class" in owner.attrs:
-            held = owner.attrs["class"][0]
-            for item in getattr(held.node, "body", ()):
-                if isinstance(item, ast.FunctionDef) and item.name == name and walker.worth(item):
-                    definition = Definition(held.file, item, held.node)  # type: ignore[arg-type]
-                    out.extend(walker.enter(definition, call.args, call.named, owner))
-                    break
-        if kind == "function":
-            continue
-        if name in ("parameters", "named_parameters"):
-            out.append(_of("params", owner, call.node))
-        elif name in ("modules", "named_modules", "children", "named_children"):
-            out.append(_of("modules", owner, call.node))
-        elif name in _SAME or name in ("no_sync", "join"):
-            out.append(owner)
-        elif name == "state_dict":
-            out.append(_of("state_dict", owner, call.node))
-        elif name in _MODULES:
-            out.append(Thing("module", owner.name, call.node))
-        elif name in ("values", "items") and kind in ("unknown", "modulelist"):
-            out.append(owner)
-        elif name in ("get_rank", "get_local_rank") and kind != "mesh":
-            out.append(Thing("unknown", name, call.node, sure=False))
-    if name not in _QUIET and not out and not call.owner:
-        walker.unknown.append(walker.path)
-    elif name not in _QUIET and not out and all(owner.kind in ("unknown", "instance") for owner in call.owner):
-        walker.unknown.append(walker.path)
-        for owner in call.owner:
-            walker.mark((owner,), f"method {name}", call.node)
-        walker.escape((*call.args, *call.named.values()), call.node)
-    else:
-        walker.mark(call.owner, f"method {name}", call.node)
-    return tuple(dict.fromkeys(out))[:8]
-
-
-def _of(kind: str, owner: Thing, node: ast.AST) -> Thing:
-    made = Thing(kind, owner.name, node)
-    made.of = (owner,)
-    return made
-
-
-def _torch(walker: Walker, call: Call) -> Things:
+def torch_value(walker: Walker, call: Call) -> Things:
     """What PyTorch's functions and classes give."""
     name, node = call.name, call.node
+    if name == "wrap":
+        return _wrap(walker, call)
     if name == "fully_shard":
         things = call.things("module", 0)
         walker.mark(things, "fully_shard", node)
@@ -320,7 +264,7 @@ def _torch(walker: Walker, call: Call) -> Things:
     if name in COLLECTIVES or name in ("isend", "irecv", "batch_isend_irecv"):
         return (Thing("work", name, node),)
     kind = _KINDS.get(name)
-    if kind is None and name in ("convert_sync_batchnorm", "torch.compile"):
+    if kind is None and name in ("convert_sync_batchnorm", "torch.compile", "get_peft_model"):
         return call.args[0] if call.args else ()
     if kind is None:
         return ()
@@ -332,6 +276,7 @@ def _torch(walker: Walker, call: Call) -> Things:
         made.of = (*call.things("params", 0), *call.things("optimizer", 1))
     elif kind == "loader":
         made.of = call.things("sampler", 3)
+        made.attrs["dataset"] = call.things("dataset", 0)
     if walker.inside("meta") and kind in ("module", "modulelist"):
         walker.mark((made,), "meta", node)
     walker.mark((made,), "made", node)
@@ -339,7 +284,21 @@ def _torch(walker: Walker, call: Call) -> Things:
     return (made,)
 
 
+def _wrap(walker: Walker, call: Call) -> Things:
+    """wrap(module) inside enable_wrap(wrapper_cls=FSDP, …), whose arguments hold for it."""
+    for name, node, _ in reversed(walker.contexts):
+        if name == "enable_wrap" and isinstance(node, ast.Call):
+            given = next((keyword.value for keyword in node.keywords if keyword.arg == "wrapper_cls"), None)
+            if given is not None and short(walker.full(given)) == "FSDP1":
+                made = Thing("fsdp1", call.full, node)
+                made.file, made.of = walker.frame.file, call.things("module", 0)
+                walker.mark(made.of, "wrapped", call.node)
+                return (made,)
+    return call.args[0] if call.args else ()
+
+
 _KINDS = {
+    "Accelerator": "unknown",
     "FSDP1": "fsdp1",
     "DDP": "ddp",
     "optimizer": "optimizer",
@@ -356,41 +315,5 @@ _KINDS = {
     "ModuleDict": "modulelist",
     "Join": "join",
     "CPUOffloadPolicy": "offload",
+    "ThreadPool": "executor",
 }
-
-
-def _other(walker: Walker, call: Call, text: str) -> Things:
-    """Anything else: builtins, other libraries, objects that are called."""
-    node = call.node
-    if call.owner:  # model(x)
-        walker.mark(call.owner, "called", node)
-        for owner in call.owner:
-            if owner.kind == "function" and isinstance(owner.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                definition = Definition(owner.file, owner.node)  # type: ignore[arg-type]
-                return walker.enter(definition, call.args, call.named, None, closure=True)
-        if all(owner.kind == "unknown" for owner in call.owner):
-            _touched(walker, call)
-        return ()
-    if call.full in ("os.getenv", "os.environ.get") and node.args:
-        return _environment(node.args[0], node)
-    if text in ("int", "str"):
-        return tuple(thing for things in call.args for thing in things if thing.kind in ("rank", "local_rank"))
-    if text in ("list", "tuple", "reversed", "iter", "sorted", "filter", "chain", "enumerate", "zip", "set", "dict"):
-        return tuple(thing for things in (*call.args, *call.named.values()) for thing in things)[:16]
-    if call.full.endswith(_MODULES) or (call.full.startswith("torch.") and call.full.endswith("Model")):
-        made = Thing("module", call.full, node)
-        if walker.inside("meta"):
-            walker.mark((made,), "meta", node)
-        return (made,)
-    if text in _BUILTINS or call.full.startswith(
-        ("torch.", "os.", "time.", "math.", "logging.", "json.", "random.", "sys.")
-    ):
-        return ()
-    _touched(walker, call)
-    return ()
-
-
-def _touched(walker: Walker, call: Call) -> None:
-    """Something that cannot be followed got these things: it may have done anything with them."""
-    walker.unknown.append(walker.path)
-    walker.escape((*call.args, *call.named.values()), call.node)

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import ast
 
-from .conditions import of_test
+from .flow import Checks as Checks
+from .flow import Flow
 from .project import Definition, File, Project, dotted_text
-from .records import Call, Condition, Path, Thing, Things
-from .state import Facts, State
-from .torch_names import short
-from .values import value
+from .records import Condition, Thing, Things
+from .state import Facts
+from .trace import Scope, events, quiet, replayed, size
 
 _DEPTH = 7  # calls into the project, one inside the other
-_TIMES, _OFTEN = 4, 20  # how often a function is followed: with nothing known of its arguments, and with something
+_TIMES, _OFTEN = 2, 10  # how often a function is followed: with nothing known of its arguments, and with something
 _NOTABLE = frozenset({"fsdp1", "ddp", "optimizer", "rank", "sampler", "scaler", "modulelist", "params", "module"})
+_SLIGHT = frozenset({"escaped", "called", "looped over", "filled"})  # marks that make nothing of a thing
 _RANKS = {"rank": "rank", "global_rank": "rank", "local_rank": "local_rank"}
 
 
-class Walker(State):
+class Walker(Flow):
     """Follows one root (a module's own code, a function nobody calls, a class) and tells the checks of every call."""
 
     def __init__(self, project: Project, checks: Checks, facts: Facts, follow: set[ast.AST]) -> None:
@@ -31,6 +32,11 @@ class Walker(State):
         self.globals: dict[int, dict[str, Things]] = {}  # what a module's own code has bound, by file
         self.interesting = follow  # functions that lead to something of interest
         self.cache: dict[int, Things] = {}
+        self.parts: list[Things] | None = None  # what the tuple holds that the last function returned
+        self.tuples: dict[int, list[Things]] = {}  # the same by call
+        self.tests: dict[ast.expr, str] = {}  # what tests ask; see conditions.about
+        self.placed: set[ast.AST] = set()  # tests of the rank that decide about no collective, each said once
+        self.summaries: dict[ast.AST, tuple[Scope, int, int, Things]] = {}  # what functions execute and return
         self.times: dict[ast.AST, int] = {}  # how often a function was followed
 
     # Roots
@@ -51,19 +57,30 @@ class Walker(State):
         self.checks.end(self)
 
     def whole_class(self, file: File, node: ast.ClassDef) -> None:
-        """Follow a class: its constructor, then each method, on one object."""
+        """Follow a class: its constructor, then each method that none of the others calls, on one object."""
         self.reset()
         self.frame = self.new_frame(file)
         owner = Thing("instance", node.name, node)
         owner.file = file
-        methods = [item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))]
-        methods.sort(key=lambda item: item.name not in ("__init__", "setup"))
+        owner.attrs["class"] = (Thing("class", node.name, node),)
+        owner.attrs["class"][0].file = file
+        methods = [
+            item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)) and self.worth(item)
+        ]
+        called = {
+            call.func.attr
+            for item in methods
+            for call in ast.walk(item)
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        }
+        methods.sort(key=lambda item: (item.name not in ("__init__", "setup"), item.name in called))
         for item in methods:
-            first = item.name in ("__init__",)
+            if item in self.seen and item.name in called and item.name != "__init__":
+                continue  # it was followed from where it is called
             # Which methods run, and in what order, only the caller knows.
-            self.path = () if first else (Condition(f"method {item.name}", True, ""),)
-            if not self.worth(item):
-                continue
+            self.path = () if item.name == "__init__" else (Condition(f"method {item.name}", True, ""),)
+            self.trace = []
+            self.roots.append(self.trace)
             self.enter(Definition(file, item, node), (), {}, owner, root=True)
         self.path = ()
         self.checks.end(self)
@@ -76,179 +93,97 @@ class Walker(State):
         owner: Thing | None,
         closure: bool = False,
         root: bool = False,
+        bound: dict[str, Things] | None = None,
     ) -> Things:
         """Follow a body; returns what it returns. A ``closure`` sees the names around it, a ``root`` has unknown arguments."""
         node = target.node
-        if isinstance(node, ast.ClassDef) or node in self.stack or len(self.stack) > _DEPTH or self.budget < 0:
+        if isinstance(node, ast.ClassDef):
+            return ()
+        if node in self.stack or len(self.stack) > _DEPTH or self.budget < 0:
+            self.cannot_follow(f"{node.name}()", node)
             return ()
         times = self.times[node] = self.times.get(node, 0) + 1
         if times > (_OFTEN if self.notable(args, named, owner) else _TIMES) and self.stack:
             self.escape((*args, *named.values()), node)
-            return ()
+            return self._again(node)
         self.seen.add(node)
         self.stack.append(node)
-        outer, path, contexts = self.frame, self.path, self.contexts
+        outer, path, contexts, trace = self.frame, self.path, self.contexts, self.trace
         self.frame = self.new_frame(target.file)
         if closure:
             self.frame.env.update(outer.env)
+        if bound:
+            self.frame.env.update(bound)
+        self._arguments(target, args, named, owner, root)
+        scope = Scope(node.name, node)
+        self.trace = scope.body
+        met = self.met
+        self.block(node.body)
+        returned = (
+            tuple(dict.fromkeys(self.frame.returns)) if len(self.frame.returns) > 1 else tuple(self.frame.returns)
+        )
+        self.parts = self.frame.parts
+        self.frame, self.path, self.contexts, self.trace = outer, path, contexts, trace
+        self.stack.pop()
+        if self.met == met and scope.body:
+            scope.body = quiet(scope.body, self.verdicts, self.placed)
+            trace.extend(scope.body)
+        elif scope.body:
+            trace.append(scope)
+        self.summaries[node] = (scope, len(path), size(scope.body), returned)
+        return returned
+
+    def _again(self, node: ast.AST) -> Things:
+        """A function that has been followed often enough: what it executes and whether it returns a rank are known."""
+        known = self.summaries.get(node)
+        if known is None or known[2] > self.copies:
+            self.cannot_follow(f"{getattr(node, 'name', '')}()", node)
+            return ()
+        scope, cut, parts, returned = known
+        if parts:
+            self.copies -= parts
+            (copy,) = replayed([scope], cut, self.path)
+            self.trace.append(copy)
+            met = events([copy])
+            self.met += len(met)
+            self.events.extend(event for event in met if event.code)
+        return tuple(thing for thing in returned if thing.kind in ("rank", "local_rank", "rank_test"))
+
+    def _arguments(
+        self, target: Definition, args: tuple[Things, ...], named: dict[str, Things], owner: Thing | None, root: bool
+    ) -> None:
+        """Give a function's parameters what the call hands over."""
+        node, env = target.node, self.frame.env
+        assert not isinstance(node, ast.ClassDef)
         names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
         if target.owner is not None and names and not _static(node):
-            self.frame.env[names.pop(0)] = (owner,) if owner is not None else (Thing("instance", target.owner.name),)
+            env[names.pop(0)] = (owner,) if owner is not None else (Thing("instance", target.owner.name),)
         flags = {} if root else _flags(node)
         for name, given in zip(names, args, strict=False):
             flags.pop(name, None)
-            self.frame.env[name] = given
-        for name in (*names, *(argument.arg for argument in node.args.kwonlyargs)):
+            env[name] = given
+        keywords = [*names, *(argument.arg for argument in node.args.kwonlyargs)]
+        for name in keywords:
             if named.get(name):
-                self.frame.env[name] = named[name]
+                env[name] = named[name]
             elif name in flags:
-                self.frame.env[name] = self.value(flags[name])
-            elif not self.frame.env.get(name):
-                self.frame.env[name] = (Thing(_RANKS.get(name, "unknown"), name, node, sure=False),)
-        self.block(node.body)
-        returned = tuple(self.frame.returns)
-        self.frame, self.path, self.contexts = outer, path, contexts
-        self.stack.pop()
-        return returned
+                env[name] = self.value(flags[name])
+            elif not env.get(name):
+                env[name] = (Thing(_RANKS.get(name, "unknown"), name, node, sure=False),)
+        if node.args.vararg is not None:
+            self.frame.rest = (node.args.vararg.arg, args[len(names) :])
+        if node.args.kwarg is not None:
+            left = {name: things for name, things in named.items() if name not in keywords}
+            self.frame.options = (node.args.kwarg.arg, left)
 
-    # Statements
-
-    def block(self, body: list[ast.stmt]) -> bool:
-        """Follow statements; True where the end is never reached."""
-        before = self.path
-        ended = False
-        for statement in body:
-            self.budget -= 1
-            if self.budget < 0:
-                break
-            ended = self.statement(statement)
-            if ended:
-                break
-        self.path = before
-        return ended
-
-    def statement(self, node: ast.stmt) -> bool:
-        """Follow one statement; True when control does not go on after it."""
-        if isinstance(node, ast.Expr):
-            value = node.value
-            things = self.value(value)
-            if isinstance(value, ast.Call):
-                self.checks.dropped(self, value, things)
-                return _exits(value)
-        elif isinstance(node, ast.Assign):
-            things = self.value(node.value)
-            self.checks.assigned(self, node)
-            for target in node.targets:
-                self.bind(target, things, node.value)
-        elif isinstance(node, (ast.AnnAssign, ast.AugAssign)):
-            if node.value is not None:
-                things = self.value(node.value)
-                if isinstance(node, ast.AnnAssign):
-                    self.bind(node.target, things, node.value)
-        elif isinstance(node, ast.If):
-            return self._if(node)
-        elif isinstance(node, (ast.For, ast.AsyncFor)):
-            self.bind(node.target, self.elements(self.value(node.iter), node.iter), None)
-            self.checks.loop(self, node)
-            self.loop_depth += 1
-            self.block(node.body)
-            self.loop_depth -= 1
-            self.block(node.orelse)
-        elif isinstance(node, ast.While):
-            self.value(node.test)
-            self.loop_depth += 1
-            self.block(node.body)
-            self.loop_depth -= 1
-            self.block(node.orelse)
-        elif isinstance(node, (ast.With, ast.AsyncWith)):
-            return self._with(node)
-        elif isinstance(node, ast.Try) or node.__class__.__name__ == "TryStar":
-            return self._try(node)  # type: ignore[arg-type]  # 3.10 has no TryStar
-        elif isinstance(node, ast.Return):
-            if node.value is not None:
-                self.frame.returns.extend(self.value(node.value))
-            return True
-        elif isinstance(node, (ast.Raise, ast.Continue, ast.Break)):
-            return True
-        elif isinstance(node, ast.Match):
-            self.value(node.subject)
-            for i, case in enumerate(node.cases):
-                self._arm((Condition(f"{self.frame.number}:{id(node)}:{i}", True, ""),), case.body)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            made = Thing("function", node.name, node)
-            made.file = self.frame.file
-            self.frame.env[node.name] = (made,)
-        elif isinstance(node, ast.ClassDef):
-            pass
-        elif isinstance(node, (ast.Assert, ast.Delete)):
-            for child in ast.iter_child_nodes(node):
-                if isinstance(child, ast.expr):
-                    self.value(child)
-        return False
-
-    def _arm(self, conditions: Path, body: list[ast.stmt]) -> bool:
-        before = self.path
-        self.path = (*before, *conditions)
-        ended = self.block(body)
-        self.path = before
-        return ended
-
-    def _if(self, node: ast.If) -> bool:
-        self.value(node.test)
-        test = of_test(self, node.test)
-        env = dict(self.frame.env)
-        if test.always:
-            return self.block(node.body)
-        first = True if test.never else self._arm(test.holds, node.body)
-        after_first = self.frame.env
-        self.frame.env = dict(env)
-        second = self._arm(test.fails, node.orelse) if node.orelse else False
-        after_second = self.frame.env
-        if first and not second:
-            self.frame.env = after_second
-            self.path = (*self.path, *test.fails)
-        elif second and not first:
-            self.frame.env = after_first
-            self.path = (*self.path, *test.holds)
+    def returned(self, node: ast.expr, things: Things) -> None:
+        """A function returns things; of a tuple each part is kept apart, if it is the only one that is returned."""
+        frame = self.frame
+        if isinstance(node, ast.Tuple) and frame.parts is None and not frame.returns:
+            frame.parts = [self.peek(element) for element in node.elts]
         else:
-            self.frame.env = _either(after_first, after_second)
-        return first and second and bool(node.orelse)
-
-    def _with(self, node: ast.With | ast.AsyncWith) -> bool:
-        before = self.contexts
-        for item in node.items:
-            things = self.value(item.context_expr)
-            name = ""
-            owner: Things = ()
-            if isinstance(item.context_expr, ast.Call):
-                name = short(self.full(item.context_expr.func)) or self.full(item.context_expr.func)
-                if isinstance(item.context_expr.func, ast.Attribute):
-                    name = name or item.context_expr.func.attr
-                    owner = things
-                if name == "device" and _meta(item.context_expr):
-                    name = "meta"
-            self.contexts = [*self.contexts, (name, item.context_expr, owner)]
-            if item.optional_vars is not None:
-                self.bind(item.optional_vars, things, None)
-            self.checks.context(self, node, item, name)
-        ended = self.block(node.body)
-        self.contexts = before
-        return ended
-
-    def _try(self, node: ast.Try) -> bool:
-        imports = any(
-            _catches(handler, ("ImportError", "ModuleNotFoundError", "AttributeError")) for handler in node.handlers
-        )
-        key = f"{self.frame.number}:{id(node)}"
-        if imports:
-            self._arm((Condition(key, True, "guard"),), node.body)
-            ended = False
-        else:
-            ended = self.block(node.body)
-        for i, handler in enumerate(node.handlers):
-            self._arm((Condition(f"{key}:{i}", True, "guard" if imports else "except"),), handler.body)
-        ended = self.block(node.orelse) or ended
-        return self.block(node.finalbody) or (ended and not node.handlers)
+            frame.parts = [] if frame.returns or frame.parts else None
+        frame.returns.extend(things)
 
     def bind(self, target: ast.expr, things: Things, value: ast.expr | None) -> None:
         """Give names what an expression stands for. A flag may change in a loop, so what it is bound to says nothing."""
@@ -265,6 +200,11 @@ class Walker(State):
             parts = (
                 value.elts if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts) else []
             )
+            given = self.tuples.get(id(value)) if value is not None else None
+            if given is not None and len(given) == len(target.elts):
+                for element, one in zip(target.elts, given, strict=True):
+                    self.bind(element, one, None)
+                return
             if things and not parts and all(thing.kind in ("param", "submodule", "unknown") for thing in things):
                 # for name, parameter in model.named_parameters(); for i, block in enumerate(model.blocks)
                 for element in target.elts[:-1]:
@@ -272,7 +212,7 @@ class Walker(State):
                 self.bind(target.elts[-1], things, None)
                 return
             for i, element in enumerate(target.elts):
-                self.bind(element, self.value(parts[i]) if parts and isinstance(parts[i], ast.Name) else (), None)
+                self.bind(element, self.peek(parts[i]) if parts else (), None)
         elif isinstance(target, ast.Starred):
             self.bind(target.value, (), None)
         elif isinstance(target, ast.Subscript):
@@ -281,6 +221,8 @@ class Walker(State):
 
     def elements(self, things: Things, node: ast.expr) -> Things:
         """What a loop over an iterable takes from it."""
+        if isinstance(node, (ast.Tuple, ast.List)):
+            return things
         out: list[Thing] = []
         for thing in things:
             if thing.kind in ("params", "modules"):
@@ -301,26 +243,26 @@ class Walker(State):
         thing.attrs[name] = (made,)
         return made
 
-    def worth(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    def worth(self, node: ast.AST) -> bool:
         """Whether a function leads to anything of interest."""
         return node in self.interesting
 
     def notable(self, args: tuple[Things, ...], named: dict[str, Things], owner: Thing | None) -> bool:
         """Whether a call hands over anything whose kind is known: such calls are followed more often."""
-        groups = (*args, *named.values(), (owner,) if owner is not None else ())
-        return any(thing.kind in _NOTABLE or thing.marks for things in groups for thing in things)
+        for things in (*args, *named.values(), (owner,) if owner is not None else ()):
+            for thing in things:
+                if thing.kind in _NOTABLE:
+                    return True
+                for mark in thing.marks:
+                    if mark.what not in _SLIGHT and not mark.what.startswith("method "):
+                        return True
+        return False
 
     def peek(self, node: ast.expr) -> Things:
         """What an expression that was looked at before stands for, without telling the checks again."""
         if isinstance(node, (ast.Call, ast.Compare, ast.BoolOp)):
             return self.cache.get(id(node), ())
         return self.value(node) if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) else ()
-
-    # Expressions: see values.py
-
-    def value(self, node: ast.expr) -> Things:
-        """What an expression stands for; every call in it is told to the checks once."""
-        return value(self, node)
 
     def full(self, node: ast.AST) -> str:
         """The full name of something from outside the project; "" for anything else."""
@@ -332,31 +274,6 @@ class Walker(State):
             return ""
         found = self.project.resolve(self.frame.file, text)
         return found if isinstance(found, str) else ""
-
-
-class Checks:
-    """What the walker tells; see checks/__init__.py."""
-
-    def call(self, walker: Walker, call: Call) -> None:
-        """Tell of a call."""
-
-    def dropped(self, walker: Walker, node: ast.Call, things: Things) -> None:
-        """Tell of a call whose result nobody takes."""
-
-    def loop(self, walker: Walker, node: ast.For | ast.AsyncFor) -> None:
-        """Tell of a loop."""
-
-    def context(self, walker: Walker, node: ast.With | ast.AsyncWith, item: ast.withitem, name: str) -> None:
-        """Tell of a with statement."""
-
-    def assigned(self, walker: Walker, node: ast.Assign) -> None:
-        """Tell of an assignment."""
-
-    def attribute_set(self, walker: Walker, owner: Thing, node: ast.Attribute, things: Things) -> None:
-        """Tell of an assignment to an attribute."""
-
-    def end(self, walker: Walker) -> None:
-        """Tell that a root was followed to its end."""
 
 
 def _flags(node: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr]:
@@ -371,27 +288,3 @@ def _flags(node: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr]:
 
 def _static(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(isinstance(item, ast.Name) and item.id == "staticmethod" for item in node.decorator_list)
-
-
-def _either(one: dict[str, Things], other: dict[str, Things]) -> dict[str, Things]:
-    """What names stand for after two branches."""
-    out = dict(one)
-    for name, things in other.items():
-        have = out.get(name)
-        out[name] = things if not have or have is things else tuple(dict.fromkeys((*have, *things)))[:8]
-    return out
-
-
-def _exits(node: ast.Call) -> bool:
-    return dotted_text(node.func) in ("sys.exit", "exit", "quit", "os._exit", "os.abort")
-
-
-def _meta(node: ast.Call) -> bool:
-    return bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value == "meta"
-
-
-def _catches(handler: ast.ExceptHandler, names: tuple[str, ...]) -> bool:
-    if handler.type is None:
-        return False
-    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any(dotted_text(item).rpartition(".")[2] in names for item in types)

@@ -11,7 +11,7 @@ from ..fields import TORCH
 from ..finish import finish
 from ..gather import Gathered, ask, gather
 from ..release import resolve
-from . import decisions, fsdp, hooks
+from . import code, decisions, fsdp, hooks
 from .fields import COLLECTIVES, FIELDS, ON_EXHAUSTED, UNEVEN, WITH
 from .loop import Loop
 
@@ -33,6 +33,7 @@ class JoinRequest(NamedTuple):
     given: dict[str, Any]  # by field name, as text or value
     remembered: dict[str, Any] = {}  # noqa: RUF012 - never changed in place
     site_packages: str | None = None
+    paths: tuple[str, ...] = ()  # code whose Joinables and Joins are checked
 
 
 class Part(NamedTuple):
@@ -109,7 +110,8 @@ def join(request: JoinRequest) -> Guidance:
     Raises UnusableInput for answers that cannot be read.
     """
     stated = {name: value for name, value in request.given.items() if value is not None}
-    gathered = gather(FIELDS, stated, {}, request.remembered)
+    found = code.read(request.paths)
+    gathered = gather(FIELDS, stated, code.facts(found), request.remembered)
     resolved = resolve(stated.get(TORCH.name), request.site_packages, request.remembered.get(TORCH.name))
     value = gathered.value
     loop = Loop(
@@ -123,22 +125,24 @@ def join(request: JoinRequest) -> Guidance:
     )
     questions = _questions(loop, gathered, resolved.questions)
     explained = tuple(Part(name, claims_store.get(claim).text, claim) for name, claim in PARTS)
-    extra: dict[str, Any] = {"parts": plain(explained), "shadowed": []}
+    checked = code.plain(found)
+    extra: dict[str, Any] = {"parts": plain(explained), "shadowed": [], "join_check": checked}
+    seen = [code.hooks(found)] if found is not None else []
     if not loop.parts or not loop.release:
-        return finish("join", resolved, gathered, questions, [], [], [], approve=APPROVE, inputs=[], beside={}, extra=extra, notes=[],
-                      next_=())  # fmt: skip
+        return finish("join", resolved, gathered, questions, [], seen, code.snippets(found), approve=APPROVE, inputs=checked, beside={},
+                      extra=extra, notes=[], next_=())  # fmt: skip
     made = _decisions(loop)
     if not loop.fsdp:
         made[0] = made[0]._replace(sources=tuple(dict.fromkeys((*made[0].sources, *(claim for _, claim in PARTS)))))
     rows = hooks.iteration(loop, resolved.release)
     extra["shadowed"] = plain(tuple(rows))
-    checks: list[Check] = [hooks.hooks(loop, rows), hooks.joinable(loop)]
+    checks: list[Check] = [*(seen or [hooks.hooks(loop, rows)]), code.joinable(found, hooks.joinable(loop))]
     several = hooks.group(loop)
     if several is not None:
         checks.append(several)
     return finish(
-        "join", resolved, gathered, questions, made, checks, _snippets(loop), approve=APPROVE, inputs=[], beside={}, extra=extra,
-        notes=_notes(loop), next_=_next(loop),
+        "join", resolved, gathered, questions, made, checks, [*code.snippets(found), *_snippets(loop)], approve=APPROVE, inputs=checked,
+        beside={}, extra=extra, notes=_notes(loop), next_=_next(loop),
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from shardguide.code.review.project import LIMIT
+from shardguide.code.review.splice import spliced
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any
 from shardguide.readers.files import read_text
@@ -16,8 +17,12 @@ def unified(findings: list[dict[str, Any]]) -> str:
 
     out: list[str] = []
     for path in dict.fromkeys(one["path"] for one in findings if one["edits"]):
-        before = read_text(path, LIMIT)
-        after = applied(before, [edit for one in findings if one["path"] == path for edit in one["edits"]], path)
+        mine = [one for one in findings if one["path"] == path]
+        if path.endswith(".ipynb"):
+            before, after = _notebook(path, mine)
+        else:
+            before = read_text(path, LIMIT)
+            after = applied(before, [edit for one in mine for edit in one["edits"]], path)
         lines = difflib.unified_diff(
             before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}"
         )
@@ -27,23 +32,24 @@ def unified(findings: list[dict[str, Any]]) -> str:
 
 def applied(text: str, edits: list[dict[str, Any]], where: str) -> str:
     """``text`` with edits made; of two that overlap the first in the file is. Raises UnusableInput if the result is no Python."""
-    lines = text.encode("utf-8").split(b"\n")
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line) + 1)
-    spans = sorted(
-        (starts[edit["line"] - 1] + edit["column"], starts[edit["end_line"] - 1] + edit["end_column"], edit["text"])
-        for edit in edits
-    )
-    data, out, at = b"\n".join(lines), [], 0
-    for start, end, new in dict.fromkeys(spans):
-        if start < at:
-            continue
-        out.extend([data[at:start], new.encode("utf-8")])
-        at = end
-    result = b"".join([*out, data[at:]]).decode("utf-8")
+    result = spliced(text, edits)
+    if where.endswith((".sh", ".bash", ".sbatch", ".slurm", ".zsh", ".yaml", ".yml", ".toml")):
+        return result
     try:
         ast.parse(result)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise UnusableInput(f"{where}: the fixes together would not give valid Python; take them one by one.") from None
     return result
+
+
+def _notebook(path: str, findings: list[dict[str, Any]]) -> tuple[str, str]:
+    """A notebook's JSON before and after; only the strings of the cells that are fixed change."""
+    from shardguide.code.review.notebook import edited, reread
+
+    read = reread(path)
+    after = edited(read, [(one["cell"], edit) for one in findings for edit in one["edits"]])
+    if after is None:
+        raise UnusableInput(
+            f"{path}: a fix cannot be made exactly in this notebook's JSON; save it with Jupyter, or change the cell by hand."
+        )
+    return read.json, after

@@ -1,8 +1,8 @@
 """The checks, one module for each area of rules; each says for which calls it wants to be asked.
 
-A module has any of ``CALLS`` (by short name of what is called), ``METHODS`` (by name of a method), ``DROPPED`` (a call whose
-result nobody takes), ``LOOPS``, ``CONTEXTS``, ``ATTRIBUTES``, ``ENDS`` (a root was followed to its end) and ``PROJECT``
-(everything was).
+A module has any of ``CALLS`` (by short name of what is called), ``METHODS`` (by name of a method; "()" for a call of the
+thing itself, "*" for any name), ``DROPPED`` (a call whose result nobody takes), ``LOOPS``, ``CONTEXTS``, ``ATTRIBUTES``,
+``ENDS`` (a root was followed to its end) and ``PROJECT`` (everything was).
 """
 
 from __future__ import annotations
@@ -12,9 +12,67 @@ from collections.abc import Callable
 
 from ..records import Call, Thing, Things
 from ..walk import Checks, Walker
-from . import checkpoints, collectives, data, ddp, fsdp1, fsdp2, groups, join, meta, order
+from . import (
+    checkpoints,
+    classes,
+    collectives,
+    data,
+    ddp,
+    ddp_changes,
+    devices,
+    dtypes,
+    fsdp1,
+    fsdp1_params,
+    fsdp2,
+    groups,
+    init_arguments,
+    join,
+    launch_env,
+    loading,
+    loops,
+    meshes,
+    meta,
+    order,
+    rpc,
+    saving,
+    spawned,
+    steps,
+    tensors,
+    threads,
+    tied,
+    usage,
+)
 
-AREAS = (groups, collectives, order, fsdp1, fsdp2, meta, ddp, join, checkpoints, data)
+AREAS = (
+    groups,
+    collectives,
+    tensors,
+    steps,
+    order,
+    fsdp1,
+    fsdp2,
+    meta,
+    ddp,
+    join,
+    checkpoints,
+    data,
+    fsdp1_params,
+    usage,
+    tied,
+    meshes,
+    dtypes,
+    loops,
+    saving,
+    classes,
+    ddp_changes,
+    devices,
+    init_arguments,
+    launch_env,
+    loading,
+    rpc,
+    spawned,
+    threads,
+)
 
 
 def _by_name(attribute: str) -> dict[str, list[Callable[[Walker, Call], None]]]:
@@ -46,6 +104,9 @@ class AllChecks(Checks):
             check(walker, call)
         if call.owner and not call.method:
             for check in self.methods["()"]:
+                check(walker, call)
+        if call.owner and call.method:
+            for check in self.methods.get("*", ()):  # of any name
                 check(walker, call)
 
     def dropped(self, walker: Walker, node: ast.Call, things: Things) -> None:

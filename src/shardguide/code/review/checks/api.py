@@ -5,13 +5,25 @@ from __future__ import annotations
 import ast
 
 from shardguide.guidance.hints import NamedTuple
-from shardguide.knowledge import api
+from shardguide.knowledge import api, module_store, releases
 
 from ..project import File, Project, dotted_text
-from ..records import Finding
+from ..records import Call, Edit, Finding
+from .common import drop_argument, is_true
 from .fsdp2 import OLD
 
-_GUARDS = ("hasattr", "getattr", "version", "Version", "is_available")
+_GUARDS = ("hasattr", "getattr", "version", "Version", "is_available", "VERSION", "AVAILABLE", "HAS_", "SUPPORT")
+_CHECKED = ("torch.distributed.", "torch.nn.parallel.", "torch.accelerator.")
+# Modules that only forward to another one: where to, and since when.
+_MOVED = {
+    "torch.distributed._composable.fsdp": ("torch.distributed.fsdp", "2.6"),
+    "torch.distributed._composable.fsdp.fully_shard": ("torch.distributed.fsdp", "2.6"),
+    "torch.distributed._tensor": ("torch.distributed.tensor", "2.5"),
+    "torch.distributed._tensor.api": ("torch.distributed.tensor", "2.5"),
+    "torch.distributed._tensor.placement_types": ("torch.distributed.tensor.placement_types", "2.5"),
+    "torch.distributed._tensor.device_mesh": ("torch.distributed.device_mesh", "2.2"),
+    "torch.distributed._shard.checkpoint": ("torch.distributed.checkpoint", "2.0"),
+}
 
 
 class _Known(NamedTuple):
@@ -23,6 +35,7 @@ class _Known(NamedTuple):
     deprecated: str
     parameters: frozenset[str]  # empty: not known, or anything goes
     told: tuple[str, ...]  # parameters that are deprecated
+    call: tuple[api.Parameter, ...] | None = None  # of what is written in Python
 
 
 def api_findings(project: Project, release: str) -> list[Finding]:
@@ -35,9 +48,18 @@ def api_findings(project: Project, release: str) -> list[Finding]:
     return out
 
 
+def _guards(test: ast.expr) -> bool:
+    """Whether a test asks for the release or for what is there."""
+    for inner in ast.walk(test):
+        name = getattr(inner, "id", "") or getattr(inner, "attr", "")
+        if name and any(word in name for word in _GUARDS):
+            return True
+    return False
+
+
 def _covered(full: str) -> bool:
     """Whether the index can tell that a name is not there: private modules put others in their place when they are imported."""
-    if not full.startswith(("torch.distributed.", "torch.nn.parallel.", "torch.accelerator.")) or ".elastic." in full:
+    if not full.startswith(_CHECKED) or ".elastic." in full:
         return False
     return not any(part.startswith("_") and part != "_composable" for part in full.split("."))
 
@@ -51,13 +73,17 @@ class _File:
         self.known = known
         self.out = out
         self.guarded: list[tuple[int, int]] = []
+        self.exits: list[ast.If] = []
+        self.asked: set[str] = set()  # names that the file asks for by hasattr
+        self.flat: set[str] = set()  # names of flattened dimensions of a mesh
         self.bound: set[str] = set()
 
     def read(self) -> None:
         """Look at every name that comes from PyTorch."""
-        nodes = list(ast.walk(self.file.tree))
+        nodes = self.file.nodes
         for node in nodes:
             self._bindings(node)
+        self._left_early(nodes)
         roots = {
             name: full
             for name, full in self.file.imports.items()
@@ -66,6 +92,7 @@ class _File:
         inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
         for node in nodes:
             if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").startswith("torch"):
+                self._module_of(node, str(node.module))
                 for alias in node.names:
                     self._imported(alias, f"{node.module}.{alias.name}")
             elif isinstance(node, ast.Import):
@@ -75,10 +102,15 @@ class _File:
                 full = self._full(node, roots)
                 if full:
                     self._used(node, full)
-            elif isinstance(node, ast.Call) and node.keywords:
+            elif isinstance(node, ast.Call):
                 full = self._full(node.func, roots)
                 if full:
                     self._keywords(node, full)
+                    self._counted(node, full)
+            elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+                name = node.slice.value
+                if isinstance(name, str) and name in self.flat:
+                    self._report("FSD907", node, certain=False, name=name)
 
     def _bindings(self, node: ast.AST) -> None:
         if isinstance(node, ast.arg):
@@ -91,9 +123,39 @@ class _File:
                 if any(one in names for one in ("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError")):
                     self.guarded.append((node.lineno, node.end_lineno or node.lineno))
         elif isinstance(node, (ast.If, ast.IfExp)):
-            test = ast.dump(node.test)
-            if any(word in test for word in _GUARDS) or "VERSION" in test:
+            if _guards(node.test):
                 self.guarded.append((node.lineno, node.end_lineno or node.lineno))
+                if isinstance(node, ast.If) and isinstance(node.body[-1], (ast.Raise, ast.Return)):
+                    self.exits.append(node)
+        elif isinstance(node, ast.Call):
+            self._asked(node)
+
+    def _asked(self, node: ast.Call) -> None:
+        function = node.func
+        if isinstance(function, ast.Name) and function.id in ("hasattr", "getattr") and len(node.args) > 1:
+            if isinstance(node.args[1], ast.Constant):
+                self.asked.add(str(node.args[1].value))
+        elif isinstance(function, ast.Attribute) and function.attr == "_flatten":
+            given = node.args[0] if node.args else next((k.value for k in node.keywords), None)
+            if isinstance(given, ast.Constant):
+                self.flat.add(str(given.value))
+            elif isinstance(function.value, ast.Subscript) and isinstance(function.value.slice, ast.Tuple):
+                parts = [one.value for one in function.value.slice.elts if isinstance(one, ast.Constant)]
+                if given is None and len(parts) == len(function.value.slice.elts):
+                    self.flat.add("_".join(str(part) for part in parts))
+
+    def _left_early(self, nodes: list[ast.AST]) -> None:
+        """``if version < …: raise`` guards what follows it in its function."""
+        for node in self.exits:
+            around = [
+                one
+                for one in nodes
+                if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))
+                and one.lineno < node.lineno <= (one.end_lineno or 0)
+            ]
+            if around:
+                inner = max(around, key=lambda one: one.lineno)
+                self.guarded.append((node.lineno, inner.end_lineno or node.lineno))
 
     def _full(self, node: ast.AST, roots: dict[str, str]) -> str:
         text = dotted_text(node)
@@ -111,29 +173,55 @@ class _File:
                 names = frozenset(name for name, _, _ in entry.call or ())
                 open_ = any(name.startswith("**") for name in names) or entry.call is None
                 told = tuple(words.split()[1] for words in entry.warns if words.startswith("argument "))
-                self.known[full] = _Known(
-                    True, "", entry.kind, " ".join(entry.deprecated.split()), frozenset() if open_ else names, told
-                )
+                said = " ".join(entry.deprecated.split())
+                call = entry.call if entry.kind in ("function", "class", "static method") else None
+                self.known[full] = _Known(True, "", entry.kind, said, frozenset() if open_ else names, told, call)
         return self.known[full]
 
-    def _report(self, code: str, node: ast.AST, **words: str) -> None:
+    def _in_python(self, full: str) -> bool:
+        """Whether a name, or the class that it belongs to, is written in Python, so that the index knows all of it."""
+        for name in (full, full.rpartition(".")[0]):
+            where = api.place(name, self.release)
+            if where is not None:
+                return where[0].endswith(".py")
+        return True
+
+    def _report(self, code: str, node: ast.AST, *edits: Edit, certain: bool = True, **words: str) -> None:
         line = getattr(node, "lineno", 1)
         if any(first <= line <= last for first, last in self.guarded):
             return
         column = getattr(node, "col_offset", 0)
         before = self.file.lines[line - 1][:column].decode("utf-8", "replace") if line <= len(self.file.lines) else ""
         words["release"] = self.release
-        self.out.append(Finding(code, self.file.path, line, len(before) + 1, True, tuple(sorted(words.items()))))
+        place = (code, self.file.path, line, len(before) + 1)
+        self.out.append(Finding(*place, certain, tuple(sorted(words.items())), edits))
 
     def _imported(self, alias: ast.alias, full: str) -> None:
         known = self._look(full)
-        if not known.there and known.elsewhere and _covered(full):
+        if known.there or alias.name == "*" or alias.name in self.asked or not _covered(full):
+            return
+        if known.elsewhere:
             self._report("FSD901", alias, name=full, since=known.elsewhere)
+        elif self._never(full):
+            since = f"no release from {releases.OLDEST} to {releases.NEWEST}"
+            self._report("FSD901", alias, certain=False, name=full, since=since)
+
+    def _never(self, full: str) -> bool:
+        """Whether no release has a name, whose package this one has; other modules hold names that they only use."""
+        where = api.place(full.rpartition(".")[0], self.release)
+        if where is None or not where[0].endswith("__init__.py") or where[1]:
+            return False
+        return module_store.missing(full, self.release) is not None
 
     def _module(self, alias: ast.alias) -> None:
         if not alias.name.startswith("torch."):
             return
         known = self._look(alias.name)
+        if alias.name in _MOVED and _at_least(self.release, _MOVED[alias.name][1]):
+            new = _MOVED[alias.name][0]
+            line, column = alias.lineno, alias.col_offset
+            edits = (Edit(line, column, line, column + len(alias.name), new),) if alias.asname else ()
+            self._report("FSD906", alias, *edits, name=alias.name, new=new)
         if known.there and known.kind != "module":
             self._report("FSD904", alias, name=alias.name, kind=known.kind)
         elif not known.there and known.elsewhere and _covered(alias.name):
@@ -144,7 +232,10 @@ class _File:
         if known.there and known.deprecated:
             said = known.deprecated if len(known.deprecated) < 160 else f"{known.deprecated[:157]}…"
             self._report("FSD903", node, name=full, said=said)
-        elif not known.there and known.elsewhere and isinstance(node, ast.Attribute) and _covered(full):
+            return
+        if known.there or not known.elsewhere or not isinstance(node, ast.Attribute) or node.attr in self.asked:
+            return
+        if isinstance(node.ctx, ast.Load) and _covered(full) and self._in_python(full):
             self._report("FSD901", node, name=full, since=known.elsewhere)
 
     def _keywords(self, node: ast.Call, full: str) -> None:
@@ -158,4 +249,63 @@ class _File:
                     continue  # FSD411 says what became of it
                 self._report("FSD902", keyword.value, name=full, keyword=name)
             elif name in known.told and name != "group_name":
-                self._report("FSD905", keyword.value, name=full, keyword=name)
+                idle = name == "check_reduction" or (name == "broadcast_buffers" and is_true(keyword.value))
+                edits = drop_argument(Call(node, "", full, (), "", (), {}), name) if idle else ()
+                self._report("FSD905", keyword.value, *edits, name=full, keyword=name)
+
+    def _counted(self, node: ast.Call, full: str) -> None:
+        """Positional arguments beyond those there are, and required ones that are not given."""
+        known = self._look(full)
+        if not known.call or not full.startswith(_CHECKED) or any(isinstance(one, ast.Starred) for one in node.args):
+            return
+        names = [name for name, _, _ in known.call]
+        places = []
+        for name in names:
+            if name == "*" or name.startswith("**"):
+                break
+            if name.startswith("*"):
+                return
+            if name != "/":
+                places.append(name)
+        if (
+            len(node.args) == 2
+            and full.startswith("torch.distributed.checkpoint.")
+            and full.endswith((".save", ".load"))
+        ):
+            return  # taken with a warning
+        if len(node.args) > len(places) and self._in_python(full):
+            takes = f"takes {len(places)} positional arguments, and gets {len(node.args)}"
+            self._report("FSD908", node, name=full, takes=takes)
+            return
+        given = {*places[: len(node.args)], *(keyword.arg for keyword in node.keywords)}
+        lacks = [
+            name for name, default, _ in known.call if default is None and name[0] not in "*/" and name not in given
+        ]
+        if lacks and None not in given and self._in_python(full):
+            self._report("FSD908", node, name=full, takes=f"needs {', '.join(lacks)}")
+
+    def _module_of(self, node: ast.ImportFrom, module: str) -> None:
+        """A module that has moved, or that this release does not have."""
+        if not module.startswith(("torch.distributed.", "torch.nn.parallel.")):
+            return
+        if module in _MOVED:
+            new, since = _MOVED[module]
+            names = [alias.name for alias in node.names]
+            if _at_least(self.release, since) and all(api.exists(f"{new}.{name}", self.release) for name in names):
+                self._report("FSD906", node, *self._renamed(node, module, new), name=module, new=new)
+        elif not api.since(module) or not _covered(module):
+            where = module_store.missing(module, self.release)
+            if where is not None and not any(alias.name in self.asked for alias in node.names):
+                since = where or f"in no release from {releases.OLDEST} to {releases.NEWEST}"
+                self._report("FSD909", node, name=module, since=f"in {where}" if where else since)
+
+    def _renamed(self, node: ast.ImportFrom, module: str, new: str) -> tuple[Edit, ...]:
+        start = node.col_offset + len("from ")
+        text = self.file.lines[node.lineno - 1]
+        if text[start : start + len(module)] != module.encode():
+            return ()
+        return (Edit(node.lineno, start, node.lineno, start + len(module), new),)
+
+
+def _at_least(release: str, since: str) -> bool:
+    return tuple(map(int, release.split("."))) >= tuple(map(int, since.split(".")))

@@ -7,7 +7,7 @@ import ast
 from ..records import Call, Things
 from ..torch_names import CHECKPOINT
 from ..walk import Walker
-from .common import add_argument, is_false, is_true, kind_of, models
+from .common import add_argument, is_false, is_true, kind_of, models, one_rank
 
 _FOR_OPTIMIZER = (
     "FullyShardedDataParallel.optim_state_dict_to_load",
@@ -20,9 +20,7 @@ def state_dict(walker: Walker, call: Call) -> None:
     """model.state_dict(): FSDP1's gathers, FSDP2's holds this rank's shards."""
     if kind_of(call.owner, "fsdp1", walker) == "yes":
         walker.event("FSD701", "state_dict() of an FSDP1 model", call.node)
-    elif kind_of(call.owner, "fsdp2", walker) == "yes" and any(
-        condition.kind == "rank" and condition.arm for condition in walker.path
-    ):
+    elif kind_of(call.owner, "fsdp2", walker) == "yes" and one_rank(walker):
         sure = all(condition.sure for condition in walker.path if condition.kind == "rank")
         walker.report("FSD703", call.node, sure)
 
@@ -38,11 +36,17 @@ def loaded(walker: Walker, call: Call) -> None:
     given = call.argument("state_dict", 0)
     if isinstance(given, ast.Name):
         given = walker.written(given)
+    if isinstance(given, ast.Call) and isinstance(given.func, ast.Name) and given.func.id == "dict" and not given.args:
+        values = [keyword.value for keyword in given.keywords if keyword.arg]
+        given = ast.Dict([None] * len(values), values) if len(values) == len(given.keywords) else given
     if isinstance(given, ast.Dict):
-        empty = not given.keys or all(isinstance(value, ast.Dict) and not value.keys for value in given.values)
+        # One empty part is enough: {"model": {}, "step": 0} loads the step alone.
+        empty = not given.keys or any(isinstance(value, ast.Dict) and not value.keys for value in given.values)
         filled = any(thing.attrs or thing.marks for thing in call.things("state_dict", 0))
         if empty and not filled and not call.spread():
-            walker.report("FSD706", call.node, True)
+            # An empty part beside others that are filled may be meant so.
+            sure = all(isinstance(value, (ast.Dict, ast.Constant)) for value in given.values)
+            walker.report("FSD706", call.node, sure)
 
 
 def plain_load(walker: Walker, call: Call) -> None:
@@ -90,12 +94,22 @@ def kept(walker: Walker, node: ast.Assign) -> None:
 
 def optimizer_state(walker: Walker, call: Call) -> None:
     """optimizer.state_dict() of a sharded model on one rank."""
+    if not one_rank(walker):
+        return
     for owner in call.owner:
-        if owner.kind == "optimizer" and any(one.kind == "rank" and one.arm for one in walker.path):
+        if owner.kind == "unknown" and "optim" in owner.name.lower() and _wraps(walker):
+            walker.report("FSD710", call.node, False)
+        if owner.kind == "optimizer":
             held = models(owner.of)
             if kind_of(held, "fsdp2", walker) == "yes" or kind_of(held, "fsdp1", walker) == "yes":
                 sure = all(one.sure for one in walker.path if one.kind == "rank")
                 walker.report("FSD710", call.node, sure)
+
+
+def _wraps(walker: Walker) -> bool:
+    """Whether a file that leaves the wrapping to Accelerate reckons with FSDP."""
+    names = walker.frame.file.imports.values()
+    return "torch.distributed.fsdp.FullyShardedDataParallel" in names and any("accelerate" in name for name in names)
 
 
 def consolidated(walker: Walker, call: Call) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from ..project import dotted_text
 from ..records import Call, Things
 from ..torch_names import COLLECTIVES, short
 from ..walk import Walker
-from .common import constant, is_true, kind_of, replace
+from .common import around, assigned_once, constant, is_false, is_true, kind_of, of_rank, place, replace
+from .groups import of_some
 
 # The position of the parameter group.
 _GROUP_AT = {
@@ -34,23 +36,118 @@ _GROUP_AT = {
 _BY_HAND = {"isend", "irecv"}
 
 
+# The position of the source or destination, which is a rank of the whole job.
+_END_AT = {
+    "broadcast": ("src", 1),
+    "broadcast_object_list": ("src", 1),
+    "scatter": ("src", 2),
+    "scatter_object_list": ("src", 2),
+    "reduce": ("dst", 1),
+    "gather": ("dst", 2),
+    "gather_object": ("dst", 2),
+}
+
+
 def collective(walker: Walker, call: Call) -> None:
     """Every collective is an event; of a group of its own only the members must call it."""
-    if call.name not in ("all_gather_coalesced",) and _default_group(call):
-        walker.event("FSD201", call.name, call.node)
-        for condition in walker.path:
-            if condition.kind == "except":
-                walker.report("FSD202", call.node, False, what=call.name)
-                break
+    if call.name == "all_gather_coalesced" or call.spread():
+        return
+    given = group_given(call)
+    group = group_text(walker, given)
+    mode = "async" if is_true(call.argument("async_op")) else ""
+    if group:
+        walker.event("", call.name, call.node, group=group, mode=mode)
+        if given is not None:
+            _member(walker, call, given)
+        return
+    walker.event("FSD201", call.name, call.node, mode=mode)
+    for condition in walker.path:
+        if condition.kind == "except":
+            walker.report("FSD202", call.node, False, what=call.name)
+            break
 
 
-def _default_group(call: Call) -> bool:
+def group_given(call: Call) -> ast.expr | None:
+    """The expression for the process group of a collective."""
     given = call.argument("group")
     if given is None and len(call.node.args) > _GROUP_AT.get(call.name, 99):
         given = call.node.args[_GROUP_AT[call.name]]
-    if call.spread():
-        return False
-    return given is None or (isinstance(given, ast.Constant) and given.value is None)
+    return given
+
+
+def group_text(walker: Walker, given: ast.expr | None) -> str:
+    """A process group as written; "" for the default group."""
+    if given is None or (isinstance(given, ast.Constant) and given.value is None):
+        return ""
+    if walker.full(given).endswith(("group.WORLD", "GroupMember.WORLD")):
+        return ""
+    return dotted_text(given) or walker.source(given)
+
+
+def _default_group(call: Call) -> bool:
+    given = group_given(call)
+    return not call.spread() and (given is None or (isinstance(given, ast.Constant) and given.value is None))
+
+
+def _member(walker: Walker, call: Call, group: ast.expr) -> None:
+    """The source and the destination are ranks of the whole job, and of one that is in the group."""
+    name, at = _END_AT.get(call.name, ("", -1))
+    end = constant(call.argument(name, at)) if name else None
+    if not isinstance(end, int) or isinstance(end, bool):
+        return
+    if isinstance(group, ast.Name) and _turn(walker, call, group.id):
+        walker.report("FSD214", call.node, False, name=name, end=str(end), what=call.name)
+        return
+    made = assigned_once(walker, group)
+    if isinstance(made, ast.Subscript) and of_rank(walker, made.slice) is not None:
+        walker.report("FSD214", call.node, False, name=name, end=str(end), what=call.name)
+        return
+    if not isinstance(made, ast.Call):
+        return
+    if short(walker.full(made.func)) == "new_group":
+        ranks = next((one.value for one in made.keywords if one.arg == "ranks"), made.args[0] if made.args else None)
+        members = _numbers(assigned_once(walker, ranks))
+        if members and end not in members:
+            walker.report("FSD214", call.node, True, name=name, end=str(end), what=call.name)
+        return
+    mesh = made.func.value if isinstance(made.func, ast.Attribute) and made.func.attr == "get_group" else None
+    part = bool(made.args) or isinstance(mesh, ast.Subscript)  # one dimension of several
+    if mesh is not None and part and any(thing.kind == "mesh" for thing in walker.peek(mesh)):
+        walker.report("FSD214", call.node, False, name=name, end=str(end), what=call.name)
+
+
+def _turn(walker: Walker, call: Call, name: str) -> bool:
+    """Whether a name stands for one group after the other: for group in groups."""
+    return any(
+        isinstance(holder, ast.For)
+        and any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(holder.target))
+        for holder, _, _ in place(around(walker), call.node)
+    )
+
+
+def _numbers(node: ast.expr | None) -> set[int]:
+    """The numbers of a list that is written out, or of a range of numbers."""
+    if isinstance(node, (ast.List, ast.Tuple)):
+        values = [constant(element) for element in node.elts]
+        return {value for value in values if isinstance(value, int)} if all(type(v) is int for v in values) else set()
+    if isinstance(node, ast.Call) and dotted_text(node.func) == "list" and len(node.args) == 1:
+        node = node.args[0]
+    if isinstance(node, ast.Call) and dotted_text(node.func) == "range":
+        numbers = [one.value for one in node.args if isinstance(one, ast.Constant) and type(one.value) is int]
+        if 0 < len(numbers) == len(node.args) < 3 and all(abs(number) < 4096 for number in numbers):
+            return set(range(*numbers))
+    return set()
+
+
+def new_group(walker: Walker, call: Call) -> None:
+    """A group with ranks that are worked out from one's own rank: the lists differ."""
+    ranks = call.argument("ranks", 0)
+    local = call.argument("use_local_synchronization")
+    if ranks is None or call.spread() or (local is not None and not is_false(local)):
+        return
+    rank = of_rank(walker, ranks)
+    if rank is not None and not any(one.kind == "rank" for one in walker.path):
+        walker.report("FSD226", call.node, rank.sure)
 
 
 def dropped(walker: Walker, node: ast.Call, things: Things) -> None:
@@ -99,17 +196,39 @@ def monitored(walker: Walker, call: Call) -> None:
 
 
 def model_called(walker: Walker, call: Call) -> None:
-    """A sharded model's forward gathers: every rank must run it."""
+    """A sharded model's forward gathers: every rank must run it. DDP's backward communicates."""
     for kind in ("fsdp1", "fsdp2"):
         if kind_of(call.owner, kind, walker) == "yes":
+            walker.note("parallel", call.node)
             walker.event("FSD206", "the forward of a sharded model", call.node)
             return
+    if kind_of(call.owner, "ddp", walker) == "yes":
+        walker.note("parallel", call.node)
+
+
+def backward(walker: Walker, call: Call) -> None:
+    """The backward of a loss where a parallel model was run: every rank must."""
+    if walker.noted("parallel") and not walker.inside("no_sync") and not of_some(walker):
+        walker.event("FSD206", "the backward of a parallel model", call.node, sure=False)
 
 
 def full_tensor(walker: Walker, call: Call) -> None:
     """DTensor.full_tensor gathers."""
     if not call.node.args:
         walker.event("FSD208", "full_tensor()", call.node, bool(call.owner))
+
+
+def unshard(walker: Walker, call: Call) -> None:
+    """The unshard of an FSDP2 module gathers."""
+    if call.owner:
+        sure = kind_of(call.owner, "fsdp2", walker) == "yes"
+        walker.event("FSD208", "unshard()", call.node, sure)
+
+
+def of_library(walker: Walker, call: Call) -> None:
+    """The barrier of accelerate and of Lightning Fabric."""
+    if call.owner and (call.method == "wait_for_everyone" or "fabric" in dotted_text(call.node.func).lower()):
+        walker.event("FSD201", f"{call.method}()", call.node, sure=False)
 
 
 def group_rank_source(walker: Walker, call: Call) -> None:
@@ -126,6 +245,14 @@ CALLS = {name: [collective] for name in sorted(COLLECTIVES)}
 CALLS["all_gather"] = [collective, gathered]
 CALLS["monitored_barrier"] = [collective, monitored]
 CALLS["broadcast"] = [collective, group_rank_source]
-METHODS = {"()": [model_called], "full_tensor": [full_tensor]}
+CALLS["new_group"] = [new_group]
+METHODS = {
+    "()": [model_called],
+    "backward": [backward],
+    "full_tensor": [full_tensor],
+    "unshard": [unshard],
+    "barrier": [of_library],
+    "wait_for_everyone": [of_library],
+}
 DROPPED = [dropped]
 ASSIGNED = [assigned]

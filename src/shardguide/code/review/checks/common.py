@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from shardguide.guidance.hints import Any
+
 from ..records import Call, Edit, Thing, Things, marked
 from ..walk import Walker
 
@@ -40,6 +42,11 @@ def kind_of(things: Things, kind: str, walker: Walker) -> str:
     else:
         answers = {"yes" if thing.kind == kind else "no" for thing in things}
     return answers.pop() if len(answers) == 1 else "maybe" if answers & {"yes", "maybe"} else "no"
+
+
+def one_rank(walker: Walker) -> bool:
+    """Whether one rank alone is here: rank == 0, not rank < 8."""
+    return any(one.kind == "rank" and one.arm and "rank == " in one.key for one in walker.path)
 
 
 def models(things: Things) -> Things:
@@ -93,3 +100,54 @@ def replace(node: ast.AST, text: str) -> tuple[Edit, ...]:
     end: int = getattr(node, "end_lineno", None) or 0
     end_column: int = getattr(node, "end_col_offset", None) or 0
     return (Edit(line, column, end, end_column, text),) if line and end else ()
+
+
+def around(walker: Walker) -> ast.AST:
+    """The function that is followed, or the module."""
+    return walker.stack[-1] if walker.stack else walker.frame.file.tree
+
+
+def place(scope: ast.AST, node: ast.AST) -> list[tuple[ast.AST, list[ast.stmt], int]]:
+    """Where a node stands: the compound statements around it, each with the block and the place in it, from outside in."""
+    out: list[tuple[ast.AST, list[ast.stmt], int]] = []
+    line: int = getattr(node, "lineno", 0)
+    here: Any = scope
+    while True:
+        found: tuple[Any, list[Any], int] | None = None
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            block = getattr(here, name, None)
+            for at, statement in enumerate(block if isinstance(block, list) else ()):
+                case = isinstance(statement, ast.match_case)
+                first = statement.pattern.lineno if case else statement.lineno
+                if first <= line <= (statement.body[-1] if case else statement).end_lineno:
+                    found = (here, block or [], at)
+        if found is None:
+            return out
+        here = found[1][found[2]]
+        if not isinstance(here, (ast.ExceptHandler, ast.match_case)):
+            out.append(found)
+
+
+def assigned_once(walker: Walker, node: ast.expr | None) -> ast.expr | None:
+    """The expression behind a name of the function or of the module; the expression itself if it is no name."""
+    if not isinstance(node, ast.Name):
+        return node
+    found = walker.written(node)
+    if found is None and node.id not in walker.frame.env:
+        found = walker.frame.file.values.get(node.id)
+    return found
+
+
+def of_rank(walker: Walker, node: ast.AST, depth: int = 3) -> Thing | None:
+    """The rank that an expression is worked out from, names followed; None if it is from no rank."""
+    for inner in ast.walk(node):
+        if isinstance(inner, (ast.Name, ast.Attribute, ast.Call)):
+            for thing in walker.peek(inner):
+                if thing.kind in ("rank", "local_rank"):
+                    return thing
+            if isinstance(inner, ast.Name) and depth > 0:
+                written = walker.written(inner)
+                found = of_rank(walker, written, depth - 1) if written is not None else None
+                if found is not None:
+                    return found
+    return None

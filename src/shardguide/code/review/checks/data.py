@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from ..records import Call
 from ..walk import Walker
 from .common import drop_argument, is_false, is_true, last
@@ -11,7 +13,9 @@ def sampler(walker: Walker, call: Call) -> None:
     """DistributedSampler(dataset, …)."""
     shuffle = call.argument("shuffle", 3)
     if not is_false(shuffle) and not call.spread():
-        walker.fact("shuffles" if shuffle is None or is_true(shuffle) else "may shuffle", call.node)
+        # shuffle=mode == "train" does so in one of its cases
+        some = shuffle is None or is_true(shuffle) or isinstance(shuffle, (ast.Compare, ast.BoolOp))
+        walker.fact("shuffles" if some else "may shuffle", call.node)
     for thing in call.named.get("seed", ()):
         if thing.kind in ("rank", "local_rank"):
             walker.report("FSD803", call.node, thing.sure, *drop_argument(call, "seed"))

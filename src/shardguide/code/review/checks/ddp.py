@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from ..records import Call
+from ..project import File, dotted_text
+from ..records import Call, Thing
 from ..walk import Walker
-from .common import is_true, kind_of
+from .common import constant, drop_argument, is_true, kind_of, replace
+from .groups import of_some
+from .literals import bound
 
 
 def wrapped(walker: Walker, call: Call) -> None:
@@ -18,9 +21,80 @@ def wrapped(walker: Walker, call: Call) -> None:
         and not any(isinstance(e, ast.Starred) for e in ids.elts)
     ):
         walker.report("FSD502", call.node, True)
+    if isinstance(ids, ast.Call) and dotted_text(ids.func) in ("list", "range"):
+        calls = [inner for inner in ast.walk(ids) if isinstance(inner, ast.Call)]
+        if any(walker.full(inner.func).endswith(".device_count") for inner in calls):
+            walker.report("FSD502", call.node, False)
+    if is_true(call.argument("find_unused_parameters", 8)) and is_true(call.argument("static_graph")):
+        walker.report("FSD506", call.node, True, *drop_argument(call, "find_unused_parameters"))
+    _devices(walker, call, ids)
+    _together(walker, call)
+    own = call.argument("process_group") is not None or call.argument("device_mesh") is not None or call.spread()
+    if not own and not of_some(walker):
+        walker.event("FSD518", "DistributedDataParallel(...)", call.node)
     if is_true(call.argument("find_unused_parameters", 8)) and not is_true(call.argument("static_graph")):
         walker.fact("unused", call.node)
     walker.fact("ddp", call.node)
+    if any(_has(thing, "BatchNorm") for thing in call.things("module", 0)):
+        walker.fact("batch norm", call.node)
+
+
+def _devices(walker: Walker, call: Call, ids: ast.expr | None) -> None:
+    """device_ids is a list; without one, and without set_device, a model on the GPU is on GPU 0."""
+    local = call.things("device_ids", 1)
+    if isinstance(constant(ids), int) or (
+        isinstance(ids, (ast.Name, ast.Call)) and any(t.kind in ("rank", "local_rank") and t.sure for t in local)
+    ):
+        edits = replace(ids, f"[{walker.source(ids)}]") if ids is not None else ()
+        walker.report("FSD516", call.node, True, *edits)
+    if ids is None and not call.spread():
+        module = bound(walker, call.argument("module", 0))
+        if isinstance(module, ast.Call) and isinstance(module.func, ast.Attribute):
+            argument = constant(module.args[0]) if module.args else None
+            if (module.func.attr == "cuda" and not module.args) or (module.func.attr == "to" and argument == "cuda"):
+                walker.fact("ddp on cuda", call.node)
+
+
+def _together(walker: Walker, call: Call) -> None:
+    """Arguments that exclude or need each other."""
+    given = {
+        keyword.arg
+        for keyword in call.node.keywords
+        if not (isinstance(keyword.value, ast.Constant) and keyword.value.value is None)
+    }
+    if {"process_group", "device_mesh"} <= given:
+        walker.report("FSD517", call.node, True, why="process_group and device_mesh exclude each other: RuntimeError")
+    delays = {"delay_all_reduce_named_params", "param_to_hook_all_reduce"} & given
+    if len(delays) == 1 and not call.spread():
+        why = "delay_all_reduce_named_params and param_to_hook_all_reduce need each other: ValueError"
+        walker.report("FSD517", call.node, True, why=why)
+
+
+def data_parallel(walker: Walker, call: Call) -> None:
+    """DataParallel(module, …)."""
+    if not walker.frame.file.path.rpartition("/")[2].startswith("test_"):
+        walker.report("FSD510", call.node, False)
+
+
+def model_called(walker: Walker, call: Call) -> None:
+    """A DDP model's forward: with buffers it is a collective, and its backward always."""
+    if kind_of(call.owner, "ddp", walker) != "yes" or not any(one.kind == "rank" for one in walker.path):
+        return
+    if of_some(walker):
+        return
+    if not walker.without_gradients() or any(
+        _has(thing, "BatchNorm", "register_buffer") for owner in call.owner for thing in owner.of
+    ):
+        walker.event("FSD519", "the forward of a DDP model", call.node, False)
+
+
+def _has(thing: Thing, *names: str) -> bool:
+    """Whether a model of the project's class uses any of these, as BatchNorm does of buffers that DDP sends around."""
+    held = thing.attrs.get("class")
+    return held is not None and any(
+        isinstance(inner, ast.Attribute) and inner.attr.startswith(names)
+        for inner in ast.walk(held[0].node or ast.Pass())
+    )
 
 
 def checkpointed(walker: Walker, call: Call) -> None:
@@ -70,19 +144,39 @@ def inner_called(walker: Walker, call: Call) -> None:
         walker.report("FSD505", call.node, False)
 
 
+def _reentrant(walker: Walker, file: File) -> bool:
+    """Whether a file checkpoints with a reentrant backward, also in a forward that nothing here calls."""
+    if "use_reentrant=True" not in file.text:
+        return False
+    for inner in ast.walk(file.tree):
+        if isinstance(inner, ast.Call) and any(k.arg == "use_reentrant" and is_true(k.value) for k in inner.keywords):
+            found = walker.project.resolve(file, dotted_text(inner.func)) if dotted_text(inner.func) else ""
+            if isinstance(found, str) and found.startswith("torch.utils.checkpoint."):
+                return True
+    return False
+
+
 def project(walker: Walker) -> None:
     """Two facts in one program."""
     facts = walker.facts
-    if facts.get("reentrant"):
+    small = {file for file, _ in facts.get("few", ())}
+    for file, node in facts.get("batch norm", ()):
+        if file in small and not any("SyncBatchNorm" in one.text for one in walker.project.files):
+            walker.report_at("FSD511", file, node, False)
+    if not facts.get("device"):
+        for file, node in facts.get("ddp on cuda", ()):
+            walker.report_at("FSD509", file, node, False)
+    if facts.get("reentrant") or (facts.get("unused") and any(_reentrant(walker, one) for one in walker.project.files)):
         for file, node in facts.get("unused", ()):
             walker.report_at("FSD503", file, node, False)
 
 
 CALLS = {
     "DDP": [wrapped],
+    "DataParallel": [data_parallel],
     "checkpoint": [checkpointed],
     "convert_sync_batchnorm": [converted],
 }
-METHODS = {"()": [], "module": [inner_called]}
+METHODS = {"()": [model_called], "module": [inner_called]}
 CONTEXTS = [entered]
 PROJECT = [project]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from ..project import dotted_text
 from ..records import Call, Edit, Thing, Things, marked
 from ..walk import Walker
 from .common import add_argument, is_false, is_true, kind_of, last, models, replace
+from .parts import classes
 
 
 def wrapped(walker: Walker, call: Call) -> None:
@@ -34,7 +36,7 @@ def wrapped(walker: Walker, call: Call) -> None:
             if model in inner or any(within_any(model, thing) for thing in inner):
                 here = walker.made_before(optimizer)
                 sure = original is None or is_false(original)
-                if here is not None and not call.spread():
+                if here is not None and not call.spread() and not is_true(original):
                     walker.report("FSD302", optimizer.node, sure and here and len(inner) == 1)
     walker.mark(inner, "wrapped", node)
 
@@ -45,7 +47,7 @@ def within_any(thing: Thing, whole: Thing) -> bool:
 
 
 def _parts_wrapped(thing: Thing, walker: Walker) -> bool:
-    if marked(thing, "escaped", walker.path) != "no":
+    if marked(thing, "escaped", walker.path) != "no" or _wraps_inside(walker, thing):
         return True
     for held in thing.attrs.values():
         for part in held:
@@ -56,17 +58,36 @@ def _parts_wrapped(thing: Thing, walker: Walker) -> bool:
     return False
 
 
+def _wraps_inside(walker: Walker, thing: Thing) -> bool:
+    """Whether its class wraps parts in its own code."""
+    return any(
+        isinstance(inner, ast.Call)
+        and dotted_text(inner.func).rpartition(".")[2] in ("FSDP", "FullyShardedDataParallel", "wrap", "auto_wrap")
+        for _, node in classes(walker, thing)
+        for inner in ast.walk(node)
+    )
+
+
 def clipped(walker: Walker, call: Call) -> None:
     """torch.nn.utils.clip_grad_norm_ sees one rank's shards of an FSDP1 model."""
     things = models(call.things("parameters", 0))
-    if kind_of(things, "fsdp1", walker) == "yes" and not any(_replicated(thing, walker) for thing in things):
+    if kind_of(things, "fsdp1", walker) == "yes" and not all(_whole(thing) for thing in things):
         edits: tuple[Edit, ...] = ()
         first = call.node.args[0] if call.node.args else None
         if isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute) and len(call.node.args) == 2:
             model, bound = walker.source(first.func.value), walker.source(call.node.args[1])
             if not call.node.keywords and not first.args:
                 edits = replace(call.node, f"{model}.clip_grad_norm_({bound})")
-        walker.report("FSD301", call.node, True, *edits)
+        walker.report("FSD301", call.node, not any(_replicated(thing, walker) for thing in things), *edits)
+
+
+def _whole(thing: Thing) -> bool:
+    """Whether the strategy is NO_SHARD in so many words."""
+    node = thing.node
+    return isinstance(node, ast.Call) and any(
+        keyword.arg == "sharding_strategy" and ast.dump(keyword.value).find("'NO_SHARD'") >= 0
+        for keyword in node.keywords
+    )
 
 
 def _replicated(thing: Thing, walker: Walker) -> bool:
@@ -119,8 +140,21 @@ def compiled(walker: Walker, call: Call) -> None:
 
 def read_shape(walker: Walker, owner: Thing, node: ast.Attribute, things: Things) -> None:
     """The number of dimensions of an FSDP1 parameter says nothing of the parameter before it was sharded."""
-    if node.attr in ("ndim", "dim") and owner.kind == "param" and kind_of(owner.of, "fsdp1", walker) == "yes":
+    asked = node.attr in ("ndim", "dim") or (node.attr == "shape" and _measured(walker, node))
+    if asked and owner.kind == "param" and kind_of(owner.of, "fsdp1", walker) == "yes":
         walker.report("FSD308", node, True)
+
+
+def _measured(walker: Walker, node: ast.Attribute) -> bool:
+    """Whether this is ``len(p.shape)``."""
+    return bool(walker.frame.file.lines[node.lineno - 1][: node.value.col_offset].rstrip().endswith(b"len("))
+
+
+def dimensions(walker: Walker, call: Call) -> None:
+    """p.dim()."""
+    for owner in call.owner:
+        if isinstance(call.node.func, ast.Attribute):
+            read_shape(walker, owner, call.node.func, ())
 
 
 def copied(walker: Walker, call: Call) -> None:
@@ -151,5 +185,10 @@ CALLS = {
     "FSDP1.scatter_full_optim_state_dict": [static],
     "FSDP1.summon_full_params": [static],
 }
-METHODS = {"clip_grad_norm_": [method_clip], "step": [scaled], "set_requires_gradient_sync": [forward]}
+METHODS = {
+    "dim": [dimensions],
+    "clip_grad_norm_": [method_clip],
+    "step": [scaled],
+    "set_requires_gradient_sync": [forward],
+}
 ATTRIBUTES = [read_shape]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from ..project import dotted_text
 from ..records import Call, Edit, Thing, marked
 from ..walk import Walker
 from .common import constant, is_false, kind_of, last, models, replace, within
+from .parts import class_name
 
 OLD = {
     "sharding_strategy": "mesh and reshard_after_forward",
@@ -36,14 +38,18 @@ def sharded(walker: Walker, call: Call) -> None:
     walker.note("shard", node, things)
     for keyword in node.keywords:
         if keyword.arg in OLD:
-            walker.report("FSD411", keyword.value, True, name=keyword.arg, now=OLD[keyword.arg])
+            walker.report("FSD411", keyword.value, True, guarded=True, name=keyword.arg, now=OLD[keyword.arg])
     if walker.inside("FSDP1") or not things:
         return
     for thing in things:
-        if thing.kind == "modulelist" and len(things) == 1:
+        if len(things) == 1 and (
+            thing.kind == "modulelist" or class_name(walker, thing) in ("ModuleList", "ModuleDict")
+        ):
             walker.report("FSD404", node, True)
         again = marked(thing, "fully_shard", walker.path) == "yes" and thing.kind != "submodule"
-        if again and len(things) == 1 and not thing.name.endswith("[]"):
+        if len(things) == 1 and thing.name.endswith("[]") and _element_again(walker, call, thing):
+            walker.report("FSD406", node, False)
+        elif again and len(things) == 1 and not thing.name.endswith("[]"):
             walker.report("FSD406", node, thing.sure or not walker.loop_depth)
         _after_whole(walker, call, thing)
         _optimizers(walker, thing)
@@ -57,6 +63,18 @@ def sharded(walker: Walker, call: Call) -> None:
         walker.mark(things, "cpu offload", node)
 
 
+def _element_again(walker: Walker, call: Call, thing: Thing) -> bool:
+    """Whether one element of a list was sharded by its number and all are in a loop."""
+    if not call.node.args:
+        return False
+    numbered = isinstance(call.node.args[0], ast.Subscript)
+    before = [mark.node for mark in thing.marks if mark.what == "fully_shard" and mark.path == walker.path]
+    return any(
+        isinstance(node, ast.Call) and bool(node.args) and isinstance(node.args[0], ast.Subscript) is not numbered
+        for node in before
+    )
+
+
 def _after_whole(walker: Walker, call: Call, thing: Thing) -> None:
     """A part that is sharded after the whole."""
     whole = thing
@@ -66,7 +84,11 @@ def _after_whole(walker: Walker, call: Call, thing: Thing) -> None:
         whole = whole.of[0]
         if marked(whole, "fully_shard", walker.path) == "yes":
             walker.report(
-                "FSD402", call.node, True, part=walker.source(call.node.args[0]) if call.node.args else "a part"
+                "FSD402",
+                call.node,
+                True,
+                guarded=True,
+                part=walker.source(call.node.args[0]) if call.node.args else "a part",
             )
             return
 
@@ -77,7 +99,7 @@ def _optimizers(walker: Walker, thing: Thing) -> None:
         if optimizer.kind != "optimizer" or optimizer.node is None:
             continue
         for model in models(optimizer.of):
-            if model is thing or within(thing, model):
+            if (model is thing or within(thing, model)) and not _takes_care(walker, optimizer):
                 sure = walker.made_before(optimizer)
                 if sure is not None and marked(model, "optimizer told", walker.path) == "no":
                     walker.mark((model,), "optimizer told", optimizer.node)
@@ -86,14 +108,28 @@ def _optimizers(walker: Walker, thing: Thing) -> None:
                     )
 
 
+def _takes_care(walker: Walker, optimizer: Thing) -> bool:
+    """Whether somebody puts new parameters into the optimizer afterwards, as libraries do that shard, as far as can be seen."""
+    file, home = walker.frame.file, optimizer.home(walker.frame.file)
+    # group["params"] = …: somebody puts the new parameters in.
+    if any(words in one.text for one in (file, home) for words in ('["params"] =', "['params'] =")):
+        return True
+    if file is home:
+        return False
+    return any(
+        "param_groups" in other.text and ("fully_shard" in other.text or "fsdp" in other.text.lower())
+        for other in walker.project.files
+        if other is not home
+    )
+
+
 def _mesh(walker: Walker, call: Call) -> None:
-    given = call.argument("mesh")
     for mesh in call.named.get("mesh", ()):
         node = mesh.node
         if mesh.kind != "mesh" or not isinstance(node, ast.Call) or len(call.named["mesh"]) > 1:
             continue
         shape = node.args[1] if len(node.args) > 1 else _keyword(node, "mesh_shape")
-        plane = isinstance(shape, ast.Tuple) and len(shape.elts) == 2 and given is not None
+        plane = isinstance(shape, ast.Tuple) and len(shape.elts) == 2
         named = len(node.args) > 2 or any(keyword.arg in ("mesh_dim_names", None) for keyword in node.keywords)
         if plane and not named:
             walker.report("FSD418", call.node, True)
@@ -115,7 +151,7 @@ def loop(walker: Walker, node: ast.For | ast.AsyncFor) -> None:
     for inner in ast.walk(node):
         if isinstance(inner, ast.If) and isinstance(inner.test, ast.Call) and len(inner.test.args) == 2:
             classes = inner.test.args[1]
-            several = isinstance(classes, ast.Tuple) and len(classes.elts) > 1
+            several = isinstance(classes, ast.Tuple) and not _siblings(classes)
             shards = any(
                 isinstance(found, ast.Call) and last(walker, found.func) == "fully_shard"
                 for statement in inner.body
@@ -123,6 +159,12 @@ def loop(walker: Walker, node: ast.For | ast.AsyncFor) -> None:
             )
             if several and shards and not any(isinstance(item, ast.Break) for item in ast.walk(inner)):
                 walker.report("FSD407", node.iter, False, *replace(call, f"reversed(list({walker.source(call)}))"))
+
+
+def _siblings(classes: ast.Tuple) -> bool:
+    """Whether classes are of one kind by their names, EncoderLayer and DecoderLayer, so that none is a part of another."""
+    names = [dotted_text(one).rpartition(".")[2] for one in classes.elts]
+    return len(names) < 2 or any(all(name.endswith(kind) for name in names) for kind in ("Layer", "Block"))
 
 
 def forward(walker: Walker, call: Call) -> None:
@@ -134,9 +176,9 @@ def forward(walker: Walker, call: Call) -> None:
 
 def no_sync(walker: Walker, call: Call) -> None:
     """no_sync is FSDP1's and DDP's."""
-    if kind_of(call.owner, "fsdp2", walker) == "yes" and all(
-        thing.kind not in ("ddp", "fsdp1") for thing in call.owner
-    ):
+    kinds = {thing.kind for thing in call.owner}
+    plain = isinstance(call.node.func, ast.Attribute) and call.node.func.attr == "no_sync"  # not getattr: FSD442
+    if plain and kind_of(call.owner, "fsdp2", walker) == "yes" and not kinds & {"ddp", "fsdp1"}:
         walker.report("FSD408", call.node, True)
 
 
@@ -195,6 +237,9 @@ def loaded(walker: Walker, call: Call) -> None:
     given = call.node.args[0]
     if isinstance(given, ast.Name):
         given = walker.written(given) or given
+    while isinstance(given, ast.Subscript):  # torch.load(path)["model"]
+        given = given.value
+        given = (walker.written(given) or given) if isinstance(given, ast.Name) else given
     if isinstance(given, ast.Call) and walker.full(given.func) == "torch.load":
         walker.report("FSD417", call.node, False)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from ..records import Call, Things, implied
+from ..project import dotted_text
+from ..records import Call, Edit, Things, implied
 from ..torch_names import NEED_GROUP, short
 from ..walk import Walker
 from .common import constant, drop_argument, is_true, replace
+from .literals import literal
 
 _CONTEXTS = {"FSDP1.summon_full_params", "FSDP1.state_dict_type", "Join"}
 
@@ -15,7 +17,7 @@ _CONTEXTS = {"FSDP1.summon_full_params", "FSDP1.state_dict_type", "Join"}
 def init(walker: Walker, call: Call) -> None:
     """init_process_group: backend, method, order."""
     node = call.node
-    backend, method = constant(call.argument("backend", 0)), constant(call.argument("init_method", 1))
+    backend, method = literal(walker, call.argument("backend", 0)), literal(walker, call.argument("init_method", 1))
     walker.fact("init", node)
     if call.argument("world_size", 3) is None:  # else it may be a group of some of the processes, as with RPC
         walker.event("FSD117", "init_process_group", node)
@@ -24,9 +26,9 @@ def init(walker: Walker, call: Call) -> None:
     nccl = backend == "nccl" or (isinstance(backend, str) and "nccl" in backend)
     if nccl:
         walker.fact("nccl", node)
-    if backend == "nccl":
+    if backend in ("nccl", "cuda:nccl"):
         walker.fact("nccl only", node)
-    elif backend is not None or not node.args:
+    elif backend is not None or call.argument("backend", 0) is None:
         walker.fact("other backend", node)
     walker.fact(f"backend {backend}", node)
     earlier = [mark for mark in walker.marks if mark.what == "init" and implied(mark.path, walker.path)]
@@ -36,18 +38,32 @@ def init(walker: Walker, call: Call) -> None:
     walker.note("init", node)
     given = call.argument("timeout", 2)
     if isinstance(given, ast.Constant) and isinstance(given.value, (int, float)) and not isinstance(given.value, bool):
-        walker.report("FSD111", given, True, *replace(given, f"datetime.timedelta(seconds={given.value})"))
-    if isinstance(method, str) and method.startswith("file://"):
+        walker.report("FSD111", given, True, *_span(walker, given, given.value))
+    if isinstance(method, str) and method.startswith("file:///"):
         walker.report("FSD107", node, False)
-    if isinstance(method, str) and method.startswith("tcp://") and "?" not in method and not call.spread():
+    if isinstance(method, str) and method.startswith(("tcp://", "file:///")) and "?" not in method:
         lacks = [name for at, name in ((3, "world_size"), (4, "rank")) if call.argument(name, at) is None]
-        if lacks:
-            walker.report("FSD108", node, True, lacks=" and ".join(lacks))
+        if lacks and not call.spread():
+            walker.report("FSD108", node, True, lacks=" and ".join(lacks), method=method.partition(":")[0])
     if call.argument("group_name") is not None:
         walker.report("FSD109", node, True, *drop_argument(call, "group_name"))
     for thing in call.named.get("rank", ()):
         if thing.kind in ("unknown", "rank", "local_rank") and not thing.sure:
             thing.kind, thing.sure = "rank", True
+
+
+def _span(walker: Walker, node: ast.expr, seconds: float) -> tuple[Edit, ...]:
+    """The edit that makes a timedelta of a number, with an import where the file has none yet."""
+    imports = walker.frame.file.imports
+    if imports.get("timedelta") == "datetime.timedelta":
+        return replace(node, f"timedelta(seconds={seconds})")
+    edits = replace(node, f"datetime.timedelta(seconds={seconds})")
+    if imports.get("datetime") == "datetime":
+        return edits
+    first = next((one for one in walker.frame.file.tree.body if isinstance(one, (ast.Import, ast.ImportFrom))), None)
+    if first is None or "datetime" in imports or getattr(first, "module", "") == "__future__":
+        return ()
+    return (Edit(first.lineno, 0, first.lineno, 0, "import datetime\n"), *edits)
 
 
 def device(walker: Walker, call: Call) -> None:
@@ -64,7 +80,24 @@ def device(walker: Walker, call: Call) -> None:
 
 def needs_group(walker: Walker, call: Call) -> None:
     """Whatever needs a process group."""
+    given = call.argument("num_replicas", 1) is not None and call.argument("rank", 2) is not None
+    if call.name == "DistributedSampler" and (given or call.spread()):
+        return
+    early = not walker.stack and not walker.unknown
+    if early and call.name in ("get_rank", "get_world_size"):
+        if any(mark.what in ("init", "asked") for mark in walker.marks):
+            early = False
+        if early:
+            walker.note("import", call.node)
     walker.note("use", call.node)
+    _torn(walker, call)
+
+
+def _torn(walker: Walker, call: Call) -> None:
+    """A use after the default group was destroyed."""
+    marks = [mark for mark in walker.marks if mark.what in ("init", "destroy", "asked")]
+    if marks and marks[-1].what == "destroy" and implied(marks[-1].path, walker.path) and not walker.path:
+        walker.report("FSD131", call.node, True, what=call.name)
 
 
 def asked(walker: Walker, call: Call) -> None:
@@ -72,10 +105,19 @@ def asked(walker: Walker, call: Call) -> None:
     walker.note("asked", call.node)
 
 
+def of_some(walker: Walker) -> bool:
+    """Whether only the ranks that get here have a process group, as trainers beside a parameter server: the others need not come."""
+    ranks = {one.key for mark in walker.marks if mark.what == "init" for one in mark.path if one.kind == "rank"}
+    return any(one.key in ranks for one in walker.path)
+
+
 def destroy(walker: Walker, call: Call) -> None:
     """destroy_process_group."""
     walker.fact("destroy", call.node)
-    walker.note("destroy", call.node)
+    if not call.node.args and not call.node.keywords:
+        walker.note("destroy", call.node)
+        if not of_some(walker):
+            walker.event("FSD132", "destroy_process_group", call.node, False)
 
 
 def new_group(walker: Walker, call: Call) -> None:
@@ -85,7 +127,7 @@ def new_group(walker: Walker, call: Call) -> None:
         walker.event("FSD116", "new_group", call.node)
     timeout = call.argument("timeout", 1)
     if isinstance(timeout, ast.Constant) and isinstance(timeout.value, (int, float)):
-        walker.report("FSD111", timeout, True, *replace(timeout, f"datetime.timedelta(seconds={timeout.value})"))
+        walker.report("FSD111", timeout, True, *_span(walker, timeout, timeout.value))
 
 
 def statement(walker: Walker, node: ast.Call, things: Things) -> None:
@@ -94,7 +136,8 @@ def statement(walker: Walker, node: ast.Call, things: Things) -> None:
     if name == "device_index":
         function = node.func
         edits = replace(function, walker.source(function).replace("device_index", "set_device_index"))
-        walker.report("FSD104", node, True, *(edits if "(" not in edits[0].text else ()))
+        # Under a test of what is there too: where the name exists, it is a context manager.
+        walker.report("FSD104", node, True, *(edits if "(" not in edits[0].text else ()), guarded=True)
     elif name in _CONTEXTS:
         walker.report("FSD105", node, True, what=name.replace("FSDP1", "FSDP"))
     elif isinstance(node.func, ast.Attribute) and node.func.attr in ("no_sync", "join"):
@@ -127,13 +170,37 @@ def before_init(walker: Walker) -> None:
         break
 
 
+def imported(walker: Walker) -> None:
+    """The rank is asked for while a module is imported, and nothing in it has initialised anything."""
+    if not any(mark.what in ("init", "asked") for mark in walker.marks):
+        for mark in walker.marks:
+            if mark.what == "import":
+                walker.report_at("FSD130", mark.file, mark.node, False)
+
+
+def defaults(walker: Walker) -> None:
+    """The rank as the default of a parameter or in the body of a class: asked for when the module is imported."""
+    for file in walker.project.files:
+        if "get_rank(" not in file.text and "get_world_size(" not in file.text:
+            continue
+        values = [value for one in file.functions.values() for value in (*one.args.defaults, *one.args.kw_defaults)]
+        for owner in file.classes.values():
+            values += [item.value for item in owner.body if isinstance(item, (ast.Assign, ast.AnnAssign))]
+        for value in values:
+            if isinstance(value, ast.Call):
+                full = walker.project.resolve(file, dotted_text(value.func)) if dotted_text(value.func) else ""
+                if isinstance(full, str) and short(full) in ("get_rank", "get_world_size"):
+                    walker.report_at("FSD130", file, value, False)
+
+
 def project(walker: Walker) -> None:
     """What a whole program lacks."""
     facts = walker.facts
+    defaults(walker)
     if facts.get("elsewhere"):
         return
     if not facts.get("device"):
-        for file, node in facts.get("nccl only", ()):
+        for file, node in facts.get("nccl", ()):
             walker.report_at("FSD102", file, node, False)
     if not facts.get("destroy"):
         for file, node in facts.get("init", ())[:1]:
@@ -147,9 +214,9 @@ CALLS = {
     "is_initialized": [asked],
     "destroy_process_group": [destroy],
     "new_group": [new_group],
-    **{name: [needs_group] for name in NEED_GROUP if name != "new_group"},
+    **{name: [needs_group] for name in (*NEED_GROUP, "DistributedSampler") if name != "new_group"},
 }
 METHODS = {"add_argument": [arguments], "()": []}
 DROPPED = [statement]
-ENDS = [before_init]
+ENDS = [before_init, imported]
 PROJECT = [project]

@@ -1,15 +1,13 @@
-"""Join and Joinable (FSD6xx): the first checks; the comparison of iteration and hook is its own."""
+"""Join and Joinable (FSD6xx): what one call shows is told here, the comparison of iteration and hook comes from the Join check."""
 
 from __future__ import annotations
 
 import ast
 
-from ..project import Definition, dotted_text
-from ..records import Call, Thing, Things
+from ..records import Call, Things
+from ..records import Thing as Thing
 from ..walk import Walker
 from .common import kind_of
-
-_MEMBERS = ("join_hook", "join_device", "join_process_group")
 
 
 def joined(walker: Walker, call: Call) -> None:
@@ -54,42 +52,31 @@ def stepped(walker: Walker, call: Call) -> None:
                 walker.report("FSD604", call.node, True)
 
 
-def members(walker: Walker) -> None:
-    """A class derived from Joinable lacks one of its members."""
-    for file in walker.project.files:
-        if "Joinable" not in file.text:
-            continue
-        for node in file.classes.values():
-            if not any(_is(walker, file, base) for base in node.bases) or not _all_known(walker, file, node):
-                continue
-            have = {item.name for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
-            have |= {
-                target.id
-                for item in node.body
-                if isinstance(item, ast.Assign)
-                for target in item.targets
-                if isinstance(target, ast.Name)
-            }
-            lacks = [name for name in _MEMBERS if name not in have]
-            if lacks:
-                walker.report_at("FSD605", file, node, True, lacks=", ".join(lacks))
+def compared(walker: Walker) -> None:
+    """Every Joinable against its hook, every Join against its loop."""
+    if not any(
+        "oinable" in file.text or "Join(" in file.text or ".join(" in file.text for file in walker.project.files
+    ):
+        return
+    from shardguide.code.join import check_project
 
-
-def _is(walker: Walker, file: object, base: ast.expr) -> bool:
-    found = walker.project.resolve(file, dotted_text(base))  # type: ignore[arg-type]
-    return isinstance(found, str) and found.startswith("torch.distributed.") and found.endswith(".Joinable")
-
-
-def _all_known(walker: Walker, file: object, node: ast.ClassDef) -> bool:
-    for base in node.bases:
-        found = walker.project.resolve(file, dotted_text(base)) if dotted_text(base) else ""  # type: ignore[arg-type]
-        if isinstance(found, Definition) or not found.startswith(("torch.", "abc.")):
-            return False
-        if found.endswith(("DistributedDataParallel", "ZeroRedundancyOptimizer")):
-            return False
-    return True
+    said: set[tuple[str, str, int]] = set()
+    for verdict in check_project(walker.project):
+        for issue in verdict.issues:
+            key = (issue.code, issue.file.path, issue.line)
+            if key not in said:
+                said.add(key)
+                walker.report_at(
+                    issue.code,
+                    issue.file,
+                    issue.node,
+                    issue.certain and issue.violated,
+                    what=issue.what,
+                    lacks=issue.what,
+                    name=verdict.name,
+                )
 
 
 CALLS = {"Join": [joined]}
 METHODS = {"step": [stepped]}
-PROJECT = [members]
+PROJECT = [compared]

@@ -1,59 +1,255 @@
-"""Collectives over control flow: what one side of a rank test executes and the other does not (FSD116, 117, 201, 206, 208, 701, 702, 711).
+"""Collectives over control flow: what one side of a test executes and the other does not (FSD201, 210-213 and the rules of single calls).
 
 For every test of the rank, the sequence of collectives with the test true is compared with the sequence with it false, over
-the whole of what was followed. Equal sequences match, wherever their parts stand: a barrier that the others run before, and
-rank 0 after its work, is right.
+the whole of what was followed (sequences.py). Equal sequences match, wherever their parts stand: a barrier that the others
+run before, and rank 0 after its work, is right. Each place gets a verdict: matched, mismatched with both sequences, or
+unknown with the reason.
 """
 
 from __future__ import annotations
 
-from ..records import Path, compatible
-from ..state import Event
+import ast
+import os
+from collections import Counter
+
+from ..records import Condition, Path, Verdict, compatible
+from ..sequences import Fork, Op, Reader, Sequence, Turns, flat, holders, leaves, shape, ways_out, words
+from ..trace import Branch, Event, Item, Leave, Unknown, conditions, events, loops, quiet
 from ..walk import Walker
+from .agreed import agreed
+
+Place = tuple[Branch, Condition]
+Left = tuple[Event, str, bool, bool, str, str]  # event, key, arm, certain, what these ranks execute, and the others
 
 
 def compare(walker: Walker) -> None:
     """Report collectives that only some ranks reach."""
-    keys: dict[str, bool] = {}
-    for event in walker.events:
-        for condition in event.path:
-            if condition.kind == "rank":
-                keys[condition.key] = keys.get(condition.key, True) and condition.sure
-    for key, sure in keys.items():
-        _compare(walker, key, sure)
+    left: list[Left] = []
+    for root in walker.roots:
+        if not events(root):
+            quiet(root, walker.verdicts, walker.placed)
+        else:
+            for key, places in conditions(root, "rank").items():
+                left += _compare(walker, root, key, places)
+            for places in conditions(root, "local").values():
+                _local(walker, root, *places[0])
+            _uneven(walker, root)
+    if len(walker.roots) > 2:  # the methods of a class: __enter__ and __exit__ may share a pair between them
+        pairs = Counter((event.what, key, arm) for event, key, arm, *_ in left)
+        kept = [one for one in left if not pairs[(one[0].what, one[1], not one[2])]]
+        for key in {one[1] for one in left} - {one[1] for one in kept}:
+            for at, verdict in enumerate(walker.verdicts):
+                if verdict.test == key and verdict.verdict == "mismatched":
+                    why = "another method of the class may make up for it"
+                    walker.verdicts[at] = verdict._replace(verdict="unknown", why=why)
+        left = kept
+    for event, key, arm, certain, mine, others in left:
+        test = (key if arm else f"not ({key})") + _where(walker, event, key)
+        walker.report_at(
+            event.code, event.file, event.node, certain, what=event.what, test=test, one=mine, others=others
+        )
 
 
-def _compare(walker: Walker, key: str, sure: bool) -> None:
-    true, false = _sequence(walker.events, key, True), _sequence(walker.events, key, False)
-    if [event.what for event in true] == [event.what for event in false]:
-        return
-    only_true = [event for event in true if _arm(event.path, key) is True]
-    only_false = [event for event in false if _arm(event.path, key) is False]
-    for mine, others, arm in ((only_true, only_false, True), (only_false, only_true, False)):
-        left = [event.what for event in others]
-        for event in mine:
-            if event.what in left:
-                left.remove(event.what)
+def _compare(walker: Walker, root: list[Item], key: str, places: list[Place]) -> list[Left]:
+    holding: set[int] = set()
+    holders(root, key, holding)
+    true, false = Reader(key, True, holding), Reader(key, False, holding)
+    yes, no = true.read(root), false.read(root)
+    if true.cut or false.cut:
+        _say(walker, places, key, "unknown", ("…", "…"), "there is more than can be compared")
+        return []
+    sure = all(condition.sure for _, condition in places)
+    one, other = _apart(yes, no)
+    verdict, why = "matched", ""
+    left: list[Left] = []
+    hidden = [one for one in (*true.unknown, *false.unknown) if _arm(one.path, key) is not None]
+    if shape(yes) != shape(no):
+        left = _left(yes, no, key, sure, (one, other), hidden)
+    crossed = None if left else _crossed(yes, no)
+    if crossed is not None:
+        verdict = "mismatched"
+        here, there = crossed
+        walker.report_at(
+            "FSD213", here.event.file, here.event.node, sure and not hidden, what=here.text, other=there.text,
+            test=key, one=one, others=other,
+        )  # fmt: skip
+    elif left or shape(yes) != shape(no):
+        verdict, why = _judged(walker, yes, no, left, places, (one, other))
+    elif hidden:
+        verdict, why = "unknown", f"{hidden[0].what} cannot be followed"
+    _say(walker, places, key, verdict, (one, other), why)
+    return left
+
+
+def _say(walker: Walker, places: list[Place], key: str, verdict: str, said: tuple[str, str], why: str) -> None:
+    for branch, _ in places:
+        line = getattr(branch.node, "lineno", 1)
+        walker.verdicts.append(Verdict(branch.file.path, line, verdict, key, *said, why))
+
+
+def _judged(
+    walker: Walker,
+    yes: Sequence,
+    no: Sequence,
+    left: list[Left],
+    places: list[Place],
+    said: tuple[str, str],
+) -> tuple[str, str]:
+    """The verdict on sequences that differ."""
+    if left:
+        if any(certain for *_, certain, _, _ in left) or not all(condition.sure for _, condition in places):
+            return "mismatched", ""
+        return "unknown", "a call that cannot be followed, or another test, may make up for it"
+    if _forked(yes) or _forked(no):
+        return "unknown", "other tests decide on which way the collectives are met"
+    branch = places[0][0]
+    walker.report_at("FSD210", branch.file, branch.node, False, why=f"some ranks execute {said[0]}, others {said[1]}")
+    return "mismatched", ""
+
+
+def _left(
+    yes: Sequence, no: Sequence, key: str, sure: bool, said: tuple[str, str], hidden: list[Unknown]
+) -> list[Left]:
+    """Collectives of one side that the other has not."""
+    found: list[Left] = []
+    certain, by_leaving = sure, False
+    mine, others = _without(yes, no, False)
+    if not mine and not others:
+        by_leaving = True
+        mine, others = _without(yes, no, True)
+        certain = False  # another test, which need not hold, decides with it
+    for have, lack, arm in ((mine, others, True), (others, mine, False)):
+        rest = Counter(op.text for op in lack)
+        for op in have:
+            if rest[op.text]:
+                rest[op.text] -= 1
                 continue
+            event = op.event
             if any(condition.kind == "guard" for condition in event.path):
                 continue
-            hidden = any(
-                _arm(path, key) is (not arm) and compatible_but(path, event.path, key) for path in walker.unknown
+            if event.code == "FSD117" and (by_leaving or _asked(event)):
+                continue
+            covered = any(
+                _arm(one.path, key) is (not arm) and _compatible_but(one.path, event.path, key) for one in hidden
             )
-            elsewhere = ", ".join(dict.fromkeys(other.what for other in others)) or "none"
-            walker.report_at(
-                event.code,
-                event.file,
-                event.node,
-                sure and event.sure and not hidden,
-                what=event.what,
-                test=key if arm else f"not ({key})",
-                others=elsewhere,
-            )
+            texts = said if arm else said[::-1]
+            found.append((event, key, arm, certain and event.sure and not covered, *texts))
+    return found
 
 
-def _sequence(events: list[Event], key: str, arm: bool) -> list[Event]:
-    return [event for event in events if _arm(event.path, key) in (None, arm)]
+def _asked(event: Event) -> bool:
+    """Whether other tests stand before an initialisation: whether there is one already, or more than one process."""
+    return any(one.kind != "rank" and not one.key.startswith("method ") for one in event.path)
+
+
+def _without(yes: Sequence, no: Sequence, leaving: bool) -> tuple[list[Op], list[Op]]:
+    """What each side executes alone; with ``leaving`` on a run that takes every way out that one side has before the other."""
+    true, false = [op for op in flat(yes) if op.event.code], [op for op in flat(no) if op.event.code]
+    if not leaving:
+        return _minus(true, false), _minus(false, true)
+    only_yes, only_no = ways_out(yes) - ways_out(no), ways_out(no) - ways_out(yes)
+    if only_yes:
+        return [], _minus(false, flat(yes, only_yes))
+    return _minus(true, flat(no, only_no)) if only_no else [], []
+
+
+def _minus(have: list[Op], other: list[Op]) -> list[Op]:
+    rest = Counter(id(op.event) for op in other)
+    out = []
+    for op in have:
+        if rest[id(op.event)]:
+            rest[id(op.event)] -= 1
+        else:
+            out.append(op)
+    return out
+
+
+def _crossed(yes: Sequence, no: Sequence) -> tuple[Op, Op] | None:
+    """Collectives that both sides execute, in another order: of several groups, or of one."""
+    if _forked(yes) or _forked(no):
+        return None
+    true, false = flat(yes), flat(no)
+    common = Counter(op.text for op in true) & Counter(op.text for op in false)
+    rows = []
+    for ops in (true, false):
+        left, row = Counter(common), []
+        for op in ops:
+            if left[op.text]:
+                left[op.text] -= 1
+                row.append(op)
+        rows.append(row)
+    for one, other in zip(*rows, strict=True):
+        if one.text != other.text:
+            return one, other
+    return None
+
+
+def _forked(sequence: Sequence) -> bool:
+    return any(isinstance(part, Fork) or (isinstance(part, Turns) and _forked(part.body)) for part in sequence)
+
+
+def _apart(yes: Sequence, no: Sequence) -> tuple[str, str]:
+    """Both sequences in words, from where they differ to where they meet again."""
+    start = 0
+    while start < min(len(yes), len(no)) and shape(yes[start : start + 1]) == shape(no[start : start + 1]):
+        start += 1
+    end = 0
+    together = not leaves((*yes[start:], *no[start:]))  # else what comes later belongs to it
+    while together and end < min(len(yes), len(no)) - start and shape(yes[-1 - end :][:1]) == shape(no[-1 - end :][:1]):
+        end += 1
+    if start == len(yes) == len(no):
+        return words(yes), words(no)
+    return words(yes[start : len(yes) - end]), words(no[start : len(no) - end])
+
+
+def _local(walker: Walker, root: list[Item], branch: Branch, condition: Condition) -> None:
+    """A test of this rank's own data that decides about collectives."""
+    holding: set[int] = set()
+    holders(root, condition.key, holding)
+    true, false = Reader(condition.key, True, holding), Reader(condition.key, False, holding)
+    yes, no = true.read(root), false.read(root)
+    if true.cut or false.cut or shape(yes) == shape(no) or not isinstance(branch.node, ast.If):
+        return
+    if any(isinstance(item, Leave) and item.kind in ("raise", "exit") for item in (*branch.body, *branch.other)):
+        return  # the run ends here, whatever the others do
+    mine, others = _without(yes, no, False)
+    if not mine and not others:
+        mine, others = _without(yes, no, True)
+    found = next((op.event for op in (*others, *mine)), None)
+    if found is None or any(one.kind == "guard" for one in found.path):
+        return
+    if agreed(branch.file, branch.node):
+        return
+    one, other = _apart(yes, no)
+    walker.report_at(
+        "FSD211", branch.file, branch.node, False,
+        test=branch.file.source(branch.node.test), what=found.what, one=one, others=other,
+    )  # fmt: skip
+
+
+def _uneven(walker: Walker, root: list[Item]) -> None:
+    """Loops that don't run equally often on all ranks."""
+    for loop in loops(root):
+        if not loop.uneven:
+            continue
+        inside = [event for event in events(loop.body) if event.code]
+        if not inside or any(one.kind == "guard" for one in inside[0].path):
+            continue
+        if isinstance(loop.node, ast.While) and agreed(loop.file, loop.node):
+            continue
+        walker.report_at(
+            loop.code, loop.file, loop.node, loop.sure and inside[0].sure, what=inside[0].what, why=loop.uneven
+        )
+
+
+def _where(walker: Walker, event: Event, key: str) -> str:
+    """Where the test stands that decides about a collective; the first one, if the collective is in no arm of any."""
+    places = [place for root in walker.roots for place in conditions(root, "rank").get(key, ())]
+    around = [branch for branch, _ in places if any(one is event for one in events([branch]))]
+    branch = around[0] if around else places[0][0]
+    line = getattr(branch.node, "lineno", 1)
+    name = "" if branch.file is event.file else f"{branch.file.path.replace(os.sep, '/').rpartition('/')[2]}, "
+    return f" ({name}line {line})"
 
 
 def _arm(path: Path, key: str) -> bool | None:
@@ -63,7 +259,7 @@ def _arm(path: Path, key: str) -> bool | None:
     return None
 
 
-def compatible_but(one: Path, other: Path, key: str) -> bool:
+def _compatible_but(one: Path, other: Path, key: str) -> bool:
     """Whether one run can take both ways if ranks differ in ``key`` alone."""
     return compatible(
         tuple(condition for condition in one if condition.key != key),

@@ -1,0 +1,179 @@
+"""Activation checkpointing comes before sharding; an optimizer comes after it."""
+
+from __future__ import annotations
+
+import ast
+
+from .plan import Plan
+from .todos import Refusal
+from .unit import Unit
+
+_APPLY = "apply_activation_checkpointing"
+_WRAPPER = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.CheckpointWrapper"
+
+
+def checkpointing(plan: Plan, statement: ast.stmt) -> list[ast.stmt]:
+    """The statements after the constructor's that apply activation checkpointing, and what they need; they go before it."""
+    unit = plan.unit
+    if not isinstance(statement, (ast.Assign, ast.Expr)):
+        return []
+    block = unit.block(statement)
+    model = _model(plan, statement)
+    if not model:
+        return []
+    after = block[block.index(statement) + 1 :]
+    moved: list[ast.stmt] = []
+    for position, one in enumerate(after):
+        call = _applies(unit, one, model)
+        if call is None:
+            continue
+        needed = _needed(after[:position], one, model)
+        if needed is None or not _pure(one, model) or not all(_movable(unit, item) for item in (*needed, one)):
+            continue  # asked for later, see left_over
+        moved.extend(item for item in (*needed, one) if item not in moved)
+    return moved
+
+
+def _movable(unit: Unit, statement: ast.stmt) -> bool:
+    start, end = unit.source.span(statement)
+    return (
+        unit.source.alone(statement)
+        and not unit.source.changes_in(start, end)
+        and not unit.source.strings_in(start, end)
+    )
+
+
+def _model(plan: Plan, statement: ast.stmt) -> str:
+    if isinstance(statement, ast.Assign):
+        if len(statement.targets) != 1 or statement.value is not plan.call:
+            return ""
+        target = ast.unparse(statement.targets[0])
+        # Before the call the model is known under the name that it has there.
+        return target if target == plan.subject else ""
+    return plan.subject
+
+
+def _applies(unit: Unit, statement: ast.stmt, model: str) -> ast.Call | None:
+    """The call in a statement that applies activation checkpointing to the model, in a function of the project or not."""
+    for node in ast.walk(statement):
+        if not isinstance(node, ast.Call) or not any(ast.unparse(value) == model for value in node.args):
+            continue
+        if unit.full(node.func).endswith(_APPLY):
+            return node
+        definition = unit.definition(node.func)
+        if definition is not None and not isinstance(definition.node, ast.ClassDef):
+            names = {ast.unparse(inner.func) for inner in ast.walk(definition.node) if isinstance(inner, ast.Call)}
+            if any(name.rpartition(".")[2] == _APPLY for name in names):
+                return node
+    return None
+
+
+def _pure(statement: ast.stmt, model: str) -> bool:
+    """Whether a statement only calls things, under a test at most: nothing in it needs the sharded model."""
+    if isinstance(statement, ast.Expr):
+        return True
+    if isinstance(statement, ast.If) and not statement.orelse:
+        return all(
+            _pure(one, model) or (isinstance(one, (ast.FunctionDef, ast.Assign)) and not _binds(one, model))
+            for one in statement.body
+        )
+    return False
+
+
+def _binds(statement: ast.stmt, model: str) -> bool:
+    return isinstance(statement, ast.Assign) and any(ast.unparse(target) == model for target in statement.targets)
+
+
+def _needed(before: list[ast.stmt], statement: ast.stmt, model: str) -> list[ast.stmt] | None:
+    """The definitions among ``before`` that a statement uses; None where one of them is more than a definition."""
+    wanted = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    root = model.partition(".")[0]
+    wanted.discard(root)
+    out: list[ast.stmt] = []
+    for one in reversed(before):
+        if isinstance(one, ast.FunctionDef):
+            bound = {one.name}
+        else:
+            bound = {
+                node.id for node in ast.walk(one) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            }
+        if root in bound and "." not in model:
+            return None  # the model is another one by now
+        if not bound & wanted:
+            continue
+        used = {node.id for node in ast.walk(one) if isinstance(node, ast.Name)}
+        if not isinstance(one, (ast.FunctionDef, ast.Assign)) or (root in used and isinstance(one, ast.Assign)):
+            return None
+        wanted |= used
+        out.insert(0, one)
+    return out
+
+
+def move(plan: Plan, statement: ast.stmt, moved: list[ast.stmt]) -> list[str]:
+    """Take statements away; gives their lines for the place before the constructor's."""
+    source = plan.unit.source
+    lines: list[str] = []
+    indent = source.indent(statement)
+    for one in moved:
+        start, end = source.starts[_first(source.lines, one) - 1], source.starts[one.end_lineno or one.lineno]
+        end = min(end, len(source.data))
+        text = source.data[start:end].decode("utf-8").rstrip("\n").split("\n")
+        lines.extend(line[len(indent) :] if line.strip() else "" for line in text)
+        source.cut(start, end)
+    return lines
+
+
+def _first(lines: list[bytes], statement: ast.stmt) -> int:
+    """The line where a statement begins, with the comments right above it."""
+    number: int = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))])
+    while number > 1 and lines[number - 2].strip().startswith(b"#"):
+        number -= 1
+    return number
+
+
+def wrappers(plan: Plan) -> tuple[list[str], str]:
+    """Lines that find the checkpoint around a module, and the name of that dictionary."""
+    wrapper = plan.unit.need(_WRAPPER)
+    name = plan.unit.fresh("checkpointed", plan.call)
+    line = f"{name} = {{next(m.children()): m for m in {plan.subject}.modules() if isinstance(m, {wrapper})}}"
+    return [line], name
+
+
+def optimizers(plan: Plan) -> None:
+    """An optimizer of the module from before its constructor call gets the new parameters, where FSDP1 kept the old ones."""
+    unit, call = plan.unit, plan.call
+    inner = {id(thing) for thing in unit.reading.things(plan.given["module"])}
+    for thing in unit.reading.made_optimizers:
+        node = thing.node
+        if not isinstance(node, ast.Call) or not unit.file.holds(node):
+            continue
+        if node.lineno >= call.lineno or unit.function(node) is not unit.function(call):
+            continue
+        if not any(id(one) in inner for parameters in thing.of for one in (parameters, *parameters.of)):
+            continue
+        statement = unit.statement(node)
+        named = (
+            isinstance(statement, ast.Assign) and statement.value is node and isinstance(statement.targets[0], ast.Name)
+        )
+        if (
+            not named
+            or plan.constant("use_orig_params") is not True
+            or unit.block(statement) is not unit.block(unit.statement(call))
+        ):
+            raise Refusal("optimizer-first")
+        name = statement.targets[0].id  # type: ignore[attr-defined]
+        names = unit.fresh("names", call)
+        plan.before.append(f"{names} = {unit.helper('names_of')}({plan.subject})")
+        plan.after.insert(0, f"{unit.helper('follow_parameters')}({name}, {plan.subject}, {names})")
+
+
+def left_over(unit: Unit) -> None:
+    """Activation checkpointing that still comes after sharding; sharding and it stand in different functions or branches."""
+    source = unit.source
+    for node in ast.walk(unit.file.tree):
+        if not (isinstance(node, ast.Call) and node.args and unit.full(node.func).endswith(_APPLY)):
+            continue
+        place = source.span(node)[0]
+        moved = any(start <= place < end for start, end in source.spans)
+        if unit.is_fsdp1(node.args[0]) and not moved:
+            unit.todo(node, "activation-checkpointing")

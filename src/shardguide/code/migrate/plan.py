@@ -1,0 +1,73 @@
+"""What one FSDP1 constructor call becomes: arguments of fully_shard for the layers and the root, and lines around the call."""
+
+from __future__ import annotations
+
+import ast
+
+from .unit import Unit
+
+Keywords = list[tuple[str, str]]
+
+
+class Plan:
+    """Filled in argument by argument."""
+
+    def __init__(self, unit: Unit, call: ast.Call, given: dict[str, ast.expr]) -> None:
+        self.unit = unit
+        self.call = call
+        self.given = given
+        self.subject = ""  # how the module is called in the lines around
+        self.root: dict[str, Keywords] = {}  # FSDP1's argument -> what stands in its place ("" for what is added)
+        self.child: Keywords = []
+        self.hoisted: list[str] = []  # before the loop: values that are used more than once
+        self.moved_out = False  # the settings hang on nothing that the expression around the call binds
+        self.before: list[str] = []  # before anything is sharded
+        self.tests: list[tuple[str, str, str]] = []  # variable, iterable, test; "" for all of it
+        self.skip = ""  # further condition of every test
+        self.norms: Keywords = []  # arguments for batch norms, where they are sharded apart
+        self.after: list[str] = []
+        self.used: list[ast.AST] = []  # nodes of FSDP1's that are gone with this call
+
+    def both(self, argument: str, name: str, text: str) -> None:
+        """An argument that layers and root have alike."""
+        self.root.setdefault(argument, []).append((name, text))
+        self.child.append((name, text))
+
+    def text(self, node: ast.AST) -> str:
+        """An expression as it will be, on one line where that is possible."""
+        text = self.unit.source.text(node)
+        if "\n" in text:
+            try:
+                return ast.unparse(ast.parse(text.strip(), mode="eval"))
+            except SyntaxError:
+                return text
+        return text
+
+    def hoist(self, name: str, text: str) -> str:
+        """Give a value a name, before the call."""
+        own = self.unit.fresh(name, self.call)
+        self.hoisted.append(f"{own} = {text}")
+        return own
+
+    def constant(self, name: str) -> object:
+        """A constant that was given for an argument; Ellipsis for what is no constant, None for what was not given."""
+        node = self.given.get(name)
+        if node is None:
+            return None
+        bound = self.unit.bound(node)
+        return bound.value if isinstance(bound, ast.Constant) else ...
+
+
+def simple(node: ast.AST) -> bool:
+    """Whether an expression may be written twice: a name, an attribute, a constant, an item by constant."""
+    if isinstance(node, ast.Attribute):
+        return simple(node.value)
+    if isinstance(node, ast.Subscript):
+        return simple(node.value) and simple(node.slice)
+    return isinstance(node, (ast.Name, ast.Constant))
+
+
+def maybe_none(plan: Plan, node: ast.expr) -> bool:
+    """Whether an expression may be None, as far as can be seen."""
+    bound = plan.unit.bound(node)
+    return not isinstance(bound, (ast.Call, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp))

@@ -1,0 +1,97 @@
+"""What a class of the project makes its parts of, read from its constructor: ``self.layers = nn.ModuleList(…)``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..project import Definition, File, dotted_text
+from ..records import Thing
+from ..walk import Walker
+
+
+def classes(walker: Walker, thing: Thing) -> list[tuple[File, ast.ClassDef]]:
+    """The class of a thing and the project's classes that it derives from."""
+    out: list[tuple[File, ast.ClassDef]] = []
+    for held in thing.attrs.get("class", ()):
+        if isinstance(held.node, ast.ClassDef) and held.file is not None:
+            _bases(walker, held.file, held.node, out)
+    return out
+
+
+def _bases(walker: Walker, file: File, node: ast.ClassDef, out: list[tuple[File, ast.ClassDef]]) -> None:
+    if len(out) > 6 or any(have is node for _, have in out):
+        return
+    out.append((file, node))
+    for base in node.bases:
+        found = walker.project.resolve(file, dotted_text(base)) if dotted_text(base) else ""
+        if isinstance(found, Definition) and isinstance(found.node, ast.ClassDef):
+            _bases(walker, found.file, found.node, out)
+
+
+def assignments(node: ast.ClassDef) -> Iterator[tuple[str, ast.Assign]]:
+    """``self.name = value`` in all methods of a class."""
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef):
+            for inner in ast.walk(item):
+                if isinstance(inner, ast.Assign):
+                    target = inner.targets[0]
+                    if (
+                        isinstance(target, ast.Attribute)
+                        and isinstance(target.value, ast.Name)
+                        and target.value.id == "self"
+                    ):
+                        yield target.attr, inner
+
+
+def made_as(walker: Walker, thing: Thing) -> tuple[File, ast.expr] | None:
+    """What the class of a whole assigns to the attribute that ``thing`` is."""
+    if not thing.of or thing.kind not in ("unknown", "module", "modulelist"):
+        return None
+    name = thing.name.rpartition(".")[2]
+    for file, node in classes(walker, thing.of[0]):
+        for attribute, assign in assignments(node):
+            if attribute == name:
+                return file, assign.value
+    return None
+
+
+def class_name(walker: Walker, thing: Thing) -> str:
+    """The name of the class that a part is an object of, as its whole writes it; "" if not known."""
+    found = made_as(walker, thing)
+    if found is None or not isinstance(found[1], ast.Call):
+        return ""
+    return dotted_text(found[1].func).rpartition(".")[2]
+
+
+def in_root(walker: Walker, part: Thing, policy: ast.expr | None) -> bool:
+    """Whether a part shares a unit with others: it is a part of an element of a list, or its class is in no policy."""
+    if policy is None or isinstance(policy, ast.Constant):
+        return True
+    if separates(walker, policy):
+        return False
+    if "[]" in part.name.partition(".")[2].rpartition(".")[0]:
+        return True
+    whole = part if not part.name.endswith((".weight", ".bias")) or not part.of else part.of[0]
+    name = class_name(walker, whole)
+    given = walker.written(policy) if isinstance(policy, ast.Name) else policy
+    if not isinstance(given, ast.Call):
+        return False
+    words = ast.dump(given)
+    if name:
+        return name not in words
+    tokens = whole.name.rpartition(".")[2].lower().split("_")  # its class is not known: "connector" of MLPConnector
+    return not any(len(token) > 3 and token in words.lower() for token in tokens)
+
+
+def separates(walker: Walker, policy: ast.expr | None, depth: int = 2) -> bool:
+    """Whether a policy may give what is trainable units of its own: one with a function that is written here."""
+    if isinstance(policy, ast.Name) and depth:
+        return separates(walker, walker.written(policy), depth - 1)
+    if not isinstance(policy, ast.Call):
+        return False
+    words = ast.dump(policy)
+    target = walker.project.resolve(walker.frame.file, dotted_text(policy.func)) if dotted_text(policy.func) else ""
+    if isinstance(target, Definition):
+        words = ast.dump(target.node)
+    return any(word in words for word in ("lambda", "Lambda", "requires_grad", "or_policy", "CustomPolicy"))

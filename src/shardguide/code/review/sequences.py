@@ -1,0 +1,348 @@
+"""What each side of a test executes: its collectives in order, read off the trace, and how two sides differ.
+
+The method is PARCOACH's for MPI: a collective is safe when every rank executes the same sequence, whatever way it takes.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from shardguide.guidance.hints import NamedTuple
+
+from .records import Path
+from .trace import Branch, Event, Item, Leave, Loop, Scope, Unknown, events
+
+_UNROLL = 16  # turns of a loop that is written with a number
+_LONGEST = 2_000  # parts of one sequence
+
+
+class Op(NamedTuple):
+    """One collective."""
+
+    text: str
+    event: Event
+
+
+class Fork(NamedTuple):
+    """Two ways that a test of something else decides."""
+
+    test: ast.AST
+    kind: str
+    one: Sequence
+    other: Sequence
+
+
+class Turns(NamedTuple):
+    """A loop."""
+
+    over: str
+    loop: Loop
+    body: Sequence
+
+
+class Always(NamedTuple):
+    """A try statement with its finally."""
+
+    body: Sequence
+    final: Sequence
+
+
+class Out(NamedTuple):
+    """A way out, and out of what."""
+
+    kind: str
+
+
+class Same(NamedTuple):
+    """A function that is called whatever the test says, and in which nothing depends on it."""
+
+    scope: Scope
+
+
+Part = Op | Fork | Turns | Always | Out | Same
+Sequence = tuple[Part, ...]
+
+
+class Reader:
+    """Reads one side: a test is assumed to hold or to fail."""
+
+    def __init__(self, key: str, arm: bool, holding: set[int]) -> None:
+        self.key = key
+        self.arm = arm
+        self.holding = holding  # functions (by id) in which something depends on the test
+        self.inside = 0  # arms of the test around
+        self.unknown: list[Unknown] = []  # calls on the way that cannot be followed
+        self.cut = False  # it is longer than can be compared
+        self.size = 0
+
+    def possible(self, conditions: Path) -> bool | None:
+        """Whether conditions hold under the assumption; None where they depend on something else too."""
+        answer: bool | None = True
+        for condition in conditions:
+            if condition.key == self.key:
+                holds = condition.arm == self.arm
+            elif self.arm and self.key.startswith("rank == ") and condition.key.startswith("rank == "):
+                holds = not condition.arm  # rank 0 is not rank 1
+            else:
+                answer = None
+                continue
+            if not holds:
+                return False
+        return answer
+
+    def read(self, items: list[Item]) -> Sequence:
+        """The sequence of a piece of the trace; what follows a way out is not in it."""
+        out: list[Part] = []
+        for item in items:
+            self.size += 1
+            if self.size > _LONGEST:
+                self.cut = True
+                break
+            if isinstance(item, Event):
+                out.append(Op(_text(item), item))
+            elif isinstance(item, Unknown):
+                self.unknown.append(item)
+            elif isinstance(item, Leave):
+                out.append(Out(item.kind))
+            elif isinstance(item, Branch):
+                out.extend(self._branch(item))
+            elif isinstance(item, Loop):
+                out.extend(self._loop(item))
+            elif isinstance(item, Scope):
+                out.extend(self._scope(item))
+            if out and ends(out[-1]):
+                break
+        return tuple(out)
+
+    def _branch(self, item: Branch) -> Sequence:
+        holds, fails = self.possible(item.holds), self.possible(item.fails)
+        if holds is not None or fails is not None:
+            self.inside += 1
+            found = self.read(item.body if holds is True or fails is False else item.other)
+            self.inside -= 1
+            return found
+        one, other = self.read(item.body), self.read(item.other)
+        kind = next((condition.kind for condition in item.holds if condition.kind), "")
+        if one and isinstance(one[-1], Out) and one[-1].kind in ("raise", "exit") and kind != "rank":
+            return other  # the run ends here, whatever the others do
+        if other and isinstance(other[-1], Out) and other[-1].kind in ("raise", "exit") and kind != "rank":
+            return one
+        if _shape(one, True) == _shape(other, True):
+            return one
+        return (Fork(item.node, kind, one, other),)
+
+    def _loop(self, item: Loop) -> Sequence:
+        body = _without_last(self.read(item.body), "continue")
+        if not body:
+            return ()
+        last = body[-1]
+        if isinstance(last, Out):
+            if last.kind == "break":
+                return body[:-1]  # once at most
+            return (Turns(_over(item), item, body),)
+        plain = not any(isinstance(part, (Fork, Out, Always)) for part in body)
+        if 0 <= item.times <= _UNROLL and plain and item.times * len(body) <= 200:
+            return body * item.times
+        return (Turns(_over(item), item, body),)
+
+    def _scope(self, item: Scope) -> Sequence:
+        if not self.inside and item.node is not None and id(item) not in self.holding:
+            return (Same(item),)
+        if item.final is None:
+            body = self.read(item.body)
+            return _without_last(body, "return") if item.node is not None else body
+        body, final = self.read(item.body), self.read(item.final)
+        if body and ends(body[-1]):
+            return (*body[:-1], *final, body[-1])
+        if leaves(body):
+            return (Always(body, final),)
+        return (*body, *final)
+
+
+def holders(items: list[Item], key: str, found: set[int]) -> bool:
+    """Whether anything in a piece of a trace depends on a test; the functions for which that is so are collected."""
+    here = False
+    for item in items:
+        if isinstance(item, Branch):
+            if any(condition.key == key for condition in (*item.holds, *item.fails)):
+                here = True
+            here = holders(item.body, key, found) or here
+            here = holders(item.other, key, found) or here
+        elif isinstance(item, (Loop, Scope)):
+            inner = holders(item.body, key, found)
+            if isinstance(item, Scope) and item.final:
+                inner = holders(item.final, key, found) or inner
+            if inner:
+                found.add(id(item))
+                here = True
+    return here
+
+
+def _without_last(sequence: Sequence, kind: str) -> Sequence:
+    """The sequence without a way out at its end, where it changes nothing."""
+    while sequence:
+        last = sequence[-1]
+        if isinstance(last, Out) and last.kind == kind:
+            sequence = sequence[:-1]
+        elif isinstance(last, Fork):
+            one, other = _without_last(last.one, kind), _without_last(last.other, kind)
+            if _shape(one, True) == _shape(other, True):
+                sequence = (*sequence[:-1], *one)
+                if not one:
+                    continue
+                return sequence
+            return (*sequence[:-1], last._replace(one=one, other=other))
+        else:
+            return sequence
+    return sequence
+
+
+def ends(part: Part) -> bool:
+    """Whether nothing comes after a part."""
+    if isinstance(part, Out):
+        return True
+    return isinstance(part, Fork) and bool(part.one and part.other) and ends(part.one[-1]) and ends(part.other[-1])
+
+
+def leaves(sequence: Sequence) -> bool:
+    """Whether a sequence has a way out, on some way."""
+    return any(
+        isinstance(part, Out) or (isinstance(part, Fork) and (leaves(part.one) or leaves(part.other)))
+        for part in sequence
+    )
+
+
+def _text(event: Event) -> str:
+    extra = [f"group {event.group}"] if event.group else []
+    if event.mode:
+        extra.append(event.mode)
+    return f"{event.what} ({', '.join(extra)})" if extra else event.what
+
+
+def _over(item: Loop) -> str:
+    if item.times >= 0:
+        return f"{item.times} times"
+    node = item.node
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        return f"for each of {_short(node.iter)}"
+    return f"while {_short(node.test)}" if isinstance(node, ast.While) else "again"
+
+
+def _short(node: ast.AST) -> str:
+    try:
+        text = ast.unparse(node)
+    except (RecursionError, ValueError):
+        return "…"
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def shape(sequence: Sequence, all_groups: bool = False) -> tuple[object, ...]:
+    """A sequence as plain data: equal where ranks meet in the same collectives. Collectives of a group of its own are for members."""
+    out = _shape(sequence, all_groups)
+    while out and out[-1] in (("return",), ("exit",), ("raise",)):
+        out.pop()  # at the end of everything they change nothing
+    return tuple(out)
+
+
+def _shape(sequence: Sequence, all_groups: bool) -> list[object]:
+    out: list[object] = []
+    for part in sequence:
+        if isinstance(part, Op):
+            if part.event.code or all_groups:
+                out.append(part.text)
+        elif isinstance(part, Turns):
+            body = _shape(part.body, all_groups)
+            if body:
+                out.append((part.over, tuple(body)))
+        elif isinstance(part, Fork):
+            one, other = _shape(part.one, all_groups), _shape(part.other, all_groups)
+            if one != other:
+                out.append((id(part.test), tuple(one), tuple(other)))
+            else:
+                out.extend(one)
+        elif isinstance(part, Same):
+            out.append(id(part.scope))
+        elif isinstance(part, Always):
+            out.append((tuple(_shape(part.body, all_groups)), tuple(_shape(part.final, all_groups))))
+        else:
+            out.append((part.kind,))
+    return out
+
+
+def flat(sequence: Sequence, out: frozenset[int] = frozenset()) -> list[Op]:
+    """All collectives of a sequence; of a run that takes the ways out of these tests (by id), where some are given."""
+    return _flat(sequence, out)[0]
+
+
+def _flat(sequence: Sequence, tests: frozenset[int]) -> tuple[list[Op], bool]:
+    out: list[Op] = []
+    for part in sequence:
+        if isinstance(part, Op):
+            out.append(part)
+        elif isinstance(part, Same):
+            out.extend(Op(_text(event), event) for event in events(part.scope.body))
+        elif isinstance(part, Turns):
+            out.extend(_flat(part.body, tests)[0])
+        elif isinstance(part, Always):
+            body, left = _flat(part.body, tests)
+            out.extend(body + _flat(part.final, tests)[0])
+            if left and tests:
+                return out, True
+        elif isinstance(part, Fork):
+            if id(part.test) in tests:
+                way, left = _flat(part.one if leaves(part.one) else part.other, tests)
+                out.extend(way)
+                if left:
+                    return out, True
+            else:
+                out.extend(_flat(part.one, tests)[0] + _flat(part.other, tests)[0])
+        else:
+            return out, True
+    return out, False
+
+
+def ways_out(sequence: Sequence) -> frozenset[int]:
+    """The tests, by id, that decide about a way out."""
+    found: set[int] = set()
+    for part in sequence:
+        if isinstance(part, Fork):
+            if leaves(part.one) or leaves(part.other):
+                found.add(id(part.test))
+            found |= ways_out(part.one) | ways_out(part.other)
+        elif isinstance(part, (Turns, Always)):
+            found |= ways_out(part.body)
+    return frozenset(found)
+
+
+def words(sequence: Sequence, limit: int = 160) -> str:
+    """A sequence as people read it."""
+    text = _words(sequence) or "none"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _words(sequence: Sequence) -> str:
+    said: list[str] = []
+    for part in sequence:
+        if isinstance(part, Op):
+            said.append(part.text)
+        elif isinstance(part, Turns):
+            body = _words(part.body)
+            if body:
+                said.append(f"{part.over}: ({body})")
+        elif isinstance(part, Fork):
+            one, other = _words(part.one), _words(part.other)
+            test = part.test.test if isinstance(part.test, (ast.If, ast.IfExp)) else None
+            where = f"if {_short(test)}" if test is not None else "on one way"
+            if one == other:
+                said.extend([one] if one else [])
+            elif one:
+                said.append(f"{where}: ({one})" + (f", else: ({other})" if other else ""))
+            else:
+                said.append(f"{where.replace('if ', 'unless ', 1)}: ({other})")
+        elif isinstance(part, Same):
+            said.append(f"{part.scope.name}()")
+        elif isinstance(part, Always):
+            said.extend(one for one in (_words(part.body), _words(part.final)) if one)
+        elif part.kind in ("break", "continue", "return"):
+            said.append(part.kind)
+    return ", ".join(said[:12]) + (" …" if len(said) > 12 else "")
