@@ -168,6 +168,7 @@ def init(
 
 
 def join(
+    paths: Paths = (),
     *,
     parts: str | None = None,
     uneven: str | None = None,
@@ -180,11 +181,13 @@ def join(
 ) -> Guidance:
     """Uneven inputs; ``parts`` is what communicates in the loop (``--with`` of the command line): ``ddp,zero``, ``fsdp``, ``own``.
 
+    ``paths``: code whose Joinables and their hooks are compared, collective by collective; the verdicts are in ``extra["join_check"]``.
+
     >>> join(parts="fsdp", uneven="yes", on_exhausted="stop", torch="2.13").decisions[0].id
     'use'
     """
     return _run(
-        "join", site_packages, **{"with": parts}, uneven=uneven, on_exhausted=on_exhausted, collectives=collectives, skew=skew,
+        "join", site_packages, paths=_many(paths), **{"with": parts}, uneven=uneven, on_exhausted=on_exhausted, collectives=collectives, skew=skew,
         groups=groups, torch=torch,
     )  # fmt: skip
 
@@ -283,5 +286,15 @@ def review(
 
 
 def migrate(paths: Paths, *, torch: str | None = None, site_packages: str | None = None) -> Guidance:
-    """FSDP1 code as FSDP2 code: ``extra["diff"]``, and ``extra["todo"]`` for what a person must decide. Nothing is written."""
+    r"""FSDP1 code as FSDP2 code: ``extra["diff"]``, and ``extra["todo"]`` for what a person must decide. Nothing is written.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "train.py")
+    ...     _ = open(path, "w").write("from torch.distributed.fsdp import FullyShardedDataParallel\n\n\n"
+    ...                               "def wrap(model):\n    return FullyShardedDataParallel(model)\n")
+    ...     answer = migrate(path, torch="2.13")
+    >>> "fully_shard" in answer.extra["diff"]
+    True
+    """
     return _run("migrate", site_packages, paths=_many(paths), torch=torch)

@@ -16,6 +16,8 @@ from shardguide.workflows.explain import ExplainRequest, explain
 from shardguide.workflows.fsdp2 import Fsdp2Request, fsdp2
 from shardguide.workflows.init import InitRequest, init
 from shardguide.workflows.join import JoinRequest, join
+from shardguide.workflows.migrate import MigrateRequest
+from shardguide.workflows.migrate import run as run_migrate
 from shardguide.workflows.plan import PlanRequest, plan
 from shardguide.workflows.review import ReviewRequest, check
 from shardguide.workflows.tune import TuneRequest, tune
@@ -25,6 +27,7 @@ CASES = ROOT / "tests" / "knowledge" / "family_cases"
 READERS = ROOT / "tests" / "readers" / "data"
 LOGS = ROOT / "tests" / "docs" / "logs"
 CODE = ROOT / "tests" / "docs" / "code"
+PROGRAMS = Path(__file__).parent.parent / "migrate" / "programs"
 LLAMA = {
     "model": str(ROOT / "examples" / "llama-3.1-8b"),
     "gpus": "16", "nodes": "2", "gpu": "H100 SXM 80GB", "intra": "nvlink", "inter": "infiniband",
@@ -104,6 +107,8 @@ REQUESTS: dict[str, Callable[[], Any]] = {
     "review findings": lambda: check(ReviewRequest((str(CODE / "wrong.py"), str(CODE / "broken.txt")), torch="2.13")),
     "review notebook": lambda: check(ReviewRequest((str(CODE / "wrong.ipynb"),), torch="2.13")),
     "review rank": lambda: check(ReviewRequest((str(CODE / "rank.py"),), torch="2.13")),
+    "migrate": lambda: run_migrate(MigrateRequest((str(PROGRAMS / "config_strategy.py"), str(PROGRAMS / "no_shard.py")), torch="2.13")),
+    "migrate unread": lambda: run_migrate(MigrateRequest((str(CODE / "broken.txt"),), torch="2.13")),
     "review nothing": lambda: check(ReviewRequest((str(CODE / "right.py"),), torch="2.13")),
     "diagnose unknown": lambda: diagnose(DiagnoseRequest((str(LOGS / "unknown.log"),), torch="2.13")),
     "fsdp2 nothing known": lambda: fsdp2(Fsdp2Request({"torch": "2.13"})),

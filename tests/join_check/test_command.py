@@ -48,7 +48,7 @@ def test_a_broken_one_fails_it_and_is_not_put_to_the_user(tmp_path) -> None:
     )
     assert one["rows"][1]["at"] == f"{path}:{line}"
     assert one["issues"][0]["rule"] == "FSD610" and "ReduceOp.MAX" in one["corrected"]
-    assert any(snippet["id"] == "corrected-Meter" for snippet in found["snippets"])
+    assert any(snippet["id"] == "corrected-meter" for snippet in found["snippets"])
 
 
 def test_without_code_nothing_is_read() -> None:

@@ -114,7 +114,7 @@ def test_only_the_root_casts_its_inputs(tmp_path: Path) -> None:
         ("m = FSDP(*given)", "arguments"),
         ("m = FSDP(m, auto_wrap_policy=ModuleWrapPolicy({A})) if on else m", "expression"),
         ("m = FSDP(m, auto_wrap_policy=CustomPolicy(lambda x: {'forward_prefetch': True}))", "custom-policy"),
-        ("o = torch.optim.SGD(m.parameters(), 0.1)\n    m = FSDP(m, use_orig_params=True)", "optimizer-first"),
+        ("o = torch.optim.SGD(m.parameters(), 0.1)\n    m = FSDP(m)", "optimizer-first"),
     ],
 )
 def test_refused_and_left_whole(tmp_path: Path, text: str, code: str) -> None:
@@ -165,6 +165,38 @@ def step(accelerator, model, fabric, loss):
     return model.module.state_dict()
 """
     assert moved(tmp_path, before) == (before, [], set())
+
+
+def test_no_argument_is_lost_on_one_line(tmp_path: Path) -> None:
+    after, _, _ = moved(
+        tmp_path,
+        HEAD + """\n\nmodel = FSDP(torch.nn.Linear(2, 2), device_id=torch.device("cpu"), use_orig_params=True)\n""",
+    )
+    assert after.endswith(
+        """
+mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+model = fully_shard(torch.nn.Linear(2, 2), mesh=mesh)
+"""
+    )
+
+
+def test_a_model_that_may_be_ddp_keeps_its_state_dict(tmp_path: Path) -> None:
+    after, left, _ = moved(
+        tmp_path,
+        HEAD
+        + """from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def main(flag):
+    model = torch.nn.Linear(2, 2)
+    model = FSDP(model) if flag else DDP(model)
+    with model.no_sync():
+        model(torch.ones(2, 2)).sum().backward()
+    return model.state_dict(), model.module
+""",
+    )
+    assert "with no_sync_of(model):" in after and "return model.state_dict(), model.module" in after
+    assert [reason for _, reason in left] == ["ddp-too", "ddp-too"]
 
 
 def test_strings_over_lines_keep_their_inside(tmp_path: Path) -> None:
@@ -363,7 +395,7 @@ def test_functions_without_a_use_are_word_for_word_the_same() -> None:
 
 def test_helpers_import_what_they_use() -> None:
     for name, (imports, code) in HELPERS.items():
-        words = {key: key for key in imports} | {"self": name, "default": "None", "strict": ""}
+        words = {key: key for key in imports} | {"self": name, "default": "None", "src": ""}
         tree = ast.parse(code.strip("\n").format(**words))
         free = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         bound = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

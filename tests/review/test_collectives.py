@@ -227,6 +227,7 @@ def train(model, loader, optimizer):
         ("", "not torch.isfinite(loss).all()", "break", True),
         ("", "loss.isnan()", "return", True),
         ("value = loss.item()", "value > 100 or loss.item() > 5", "continue", True),
+        ("broadcast_from_rank0(model)", "loss.item() > 100", "continue", True),
         ("", "torch.isnan(loss)", "print(loss)", False),
         ("", "torch.isnan(loss)", "raise ValueError('nan')", False),
         ("dist.all_reduce(loss.detach())", "torch.isnan(loss)", "continue", False),

@@ -32,11 +32,12 @@ def remembered(notebook: Notebook) -> dict[str, Any]:
     return {name: kept.value for name, kept in notebook.answers(project()).items()}
 
 
-def conduct(make: Callable[[dict[str, Any]], Guidance], notebook: Notebook) -> dict[str, Any]:
+def conduct(make: Callable[[dict[str, Any]], Guidance], notebook: Notebook, request: str = "") -> dict[str, Any]:
     """Run a workflow with the remembered answers and keep what it gave; returns the JSON object.
 
     ``make`` takes the remembered answers. What the user stated replaces what was remembered, and what it supersedes (the
     memory of another GPU) is forgotten. Raises UnusableInput as ``make`` does, naming a remembered answer that is the cause.
+    ``request`` identifies what was asked whatever the release (``earlier.request``); the ledger finds it again by that.
     """
     known = remembered(notebook)
     try:
@@ -57,7 +58,7 @@ def conduct(make: Callable[[dict[str, Any]], Guidance], notebook: Notebook) -> d
         stated = {name: answer.value for name, answer in guidance.answers.items() if answer.source == "user"}
         for name in superseded(stated, known):
             notebook.forget(project(), name)
-    notebook.save(record, guidance.id, project(), knowledge_version())
+    notebook.save(record, request or guidance.id, project(), knowledge_version())
     state = notebook.approval(guidance.id).state
     if state != "draft":
         record = with_approval(record, state)

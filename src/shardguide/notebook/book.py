@@ -150,7 +150,10 @@ class Notebook:
         return self._load(rows[0][0]) if rows else None
 
     def keep_conversation(self, project: str, state: Any) -> None:
-        """Keep where a conversation stands, JSON in one transaction; None ends it."""
+        """Keep where a conversation stands, JSON in one transaction; None ends it.
+
+        ``project`` may be followed by ``//`` and a name: a project has several where several people talk at once.
+        """
         checked_text(project, "A project")
         if state is None:
             self._write(lambda connection: connection.execute("DELETE FROM conversations WHERE project = ?", (project,)))
@@ -293,6 +296,18 @@ class Notebook:
 
         rows = checked(record)
         return self._write(lambda connection: add(connection, rows)) or {}
+
+    def rows(self, sql: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Rows of a query, for what is kept by other modules of the notebook."""
+        return self._read(sql, arguments)
+
+    def transaction(self, action: Callable[[Connection], None]) -> None:
+        """Run the action in one transaction, for what is kept by other modules of the notebook."""
+        self._write(action)
+
+    def value(self, text: str) -> Any:
+        """What a column of JSON holds."""
+        return self._load(text)
 
     # Under the hood --------------------------------------------------------------------------------------------------
 

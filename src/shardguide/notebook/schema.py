@@ -38,4 +38,9 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "CREATE TABLE conversations (project TEXT PRIMARY KEY, state TEXT NOT NULL, at TEXT NOT NULL) WITHOUT ROWID",
         ),
     ),
+    (
+        "what was typed",
+        # Lines typed in conversations, for the terminal's history; the oldest go.
+        ("CREATE TABLE typed (number INTEGER PRIMARY KEY, project TEXT NOT NULL, line TEXT NOT NULL, at TEXT NOT NULL)",),
+    ),
 )

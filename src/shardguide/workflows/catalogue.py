@@ -111,7 +111,7 @@ def _join(case: Case) -> Guidance:
     from .join import JoinRequest, join
     from .join.fields import FIELDS
 
-    return join(JoinRequest(case.stated(FIELDS), case.remembered, case.site_packages))
+    return join(JoinRequest(case.stated(FIELDS), case.remembered, case.site_packages, case.texts("paths")))
 
 
 def _fsdp2(case: Case) -> Guidance:
@@ -216,7 +216,7 @@ TASKS: dict[str, Task] = {
         Task("tune", "mixed precision and CPU offload for what runs now", _plan_fields, (*_HANDED, "now"), _tune),
         Task("backend", "NCCL, XCCL, Gloo or MPI", _fields_of("backend"), (), _backend),
         Task("init", "setting up the process group", _fields_of("init"), ("call",), _init),
-        Task("join", "ranks with different numbers of batches", _fields_of("join"), (), _join),
+        Task("join", "ranks with different numbers of batches", _fields_of("join"), ("paths",), _join),
         Task("fsdp2", "FSDP2 or FSDP1, for a release and a goal", _fields_of("fsdp2"), (), _fsdp2),
         Task("explain", "a subject, and code for it", _no_fields, ("topic", "architecture", "form", "full_script"), _explain),
         Task("ask", "a question in words", _no_fields, ("question",), _ask),

@@ -17,7 +17,7 @@ from .steps import Notify, Path, Step, Unknown, flat, talks
 from .structure import announced, hook_methods, members
 from .trace import Tracer
 from .values import Function, Instance, Value, constant, text
-from .world import World
+from .world import STATEMENTS, World
 
 _FIRST = ("__call__", "forward")
 _LAST = ("step",)
@@ -84,9 +84,7 @@ class Subject:
             return text("no join_hook")
         self.tracer.quiet = True
         try:
-            named: dict[str, Value] = (
-                dict(kwargs) if kwargs is not None else {"**": Value("kwargs", JOINS, ref=None)}
-            )
+            named: dict[str, Value] = dict(kwargs) if kwargs is not None else {"**": Value("kwargs", JOINS, ref=None)}
             if found[1].args.kwarg is None:
                 named = {key: value for key, value in named.items() if key in [one.arg for one in found[1].args.args]}
             result = self.tracer.enter(Function(found[0].file, found[1], found[0], bound), [], named, found[1])
@@ -172,6 +170,7 @@ class Subject:
                 return constant(None)
             return self.call(made, name, args, {})
 
+        self.world.left = max(self.world.left, STATEMENTS // 4)  # hooks are short, and what they lack must be certain
         found = self.paths(start)
         if name == "main_hook":
             self.shadowed = self.whole

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from typing import TYPE_CHECKING
+
+from shardguide.guidance.hints import TYPE_CHECKING
 
 from ..review.project import dotted_text
 from .results import Issue

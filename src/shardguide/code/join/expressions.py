@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import operator
-from typing import TYPE_CHECKING
+
+from shardguide.guidance.hints import TYPE_CHECKING
 
 from .known import certain, code, compared, whole
 from .values import Function, Value, constant, flags, like, text

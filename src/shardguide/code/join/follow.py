@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+
+from shardguide.guidance.hints import TYPE_CHECKING
 
 from ..review.project import dotted_text
 from .backward import applied, backward, register

@@ -60,7 +60,7 @@ def look(found: Found, unknown: Unknowns, asked: dict[str, tuple[dict[str, bool]
         for step in site.steps if iteration is None else (*outside, *iteration):
             out.extend(_unshadowed(step, names, step in outside))
     for step in flat(site.steps):
-        if isinstance(step, Unknown) and step.owner is None:
+        if isinstance(step, Unknown):
             unknown.add(f"{step.file.path}:{getattr(step.node, 'lineno', 0)}: {step.why}")
     if iteration is not None:
         out.extend(_order(found, iteration, [one.name for one in found.instances]))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+
+from shardguide.guidance.hints import TYPE_CHECKING
 
 from .calls import BACKWARD, BUCKETS, GROUP_METHODS, REDUCER, USED_MAP, USED_SOURCE, WRAPPED
+from .known import certain
 from .steps import Loop, Op
 from .values import Instance, Value, constant, text
 
@@ -74,7 +76,8 @@ def _reduced(world: Evaluator, node: ast.Call, holder: Instance) -> None:
     op.native, op.group, op.waited = REDUCER["_run_comm_hook"].where, group, True
     world.add(Loop(text(BUCKETS), [op], node, world.file, world.owner))
     unused = world.attribute(Value("object", holder.name, ref=holder), "find_unused_parameters")
-    if world.decide(unused, node):
+    known = certain(unused)
+    if world.decide(unused, node) if known is None else known:
         used = Op("all_reduce", node, world.file, world.owner)
         used.native, used.group, used.reduce, used.waited = USED_SOURCE, group, "SUM", True
         used.tensor = Value("tensor", USED_MAP, "of the parameters", "int32")

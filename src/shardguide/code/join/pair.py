@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+
+from shardguide.guidance.hints import TYPE_CHECKING
 
 from .results import Issue, Row, place
 from .steps import Loop, Op, Step, Unknown, flat

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+
+from shardguide.guidance.hints import TYPE_CHECKING
 
 from .values import CASTS, Value, constant, dtype_name, dtype_of, filled, like, made_from_data, shape_of, size, text
 

@@ -88,9 +88,10 @@ def _leading(project: Project) -> frozenset[str]:
     plain = HARMLESS | BUILTINS
     for file in project.files:
         for node in ast.walk(file.tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                if node.name not in plain or "Join" in file.text:
-                    calls.setdefault(node.name, set()).update(_called(node))
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            if node.name not in plain or "Join" in file.text:
+                calls.setdefault(node.name, set()).update(_called(node))
     out = {*COLLECTIVES, *GROUP_METHODS, *REDUCER, "notify_join_context", "prepare_for_backward", "backward"}
     again = True
     while again:

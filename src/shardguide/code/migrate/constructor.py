@@ -72,6 +72,9 @@ def _at_run_time(unit: Unit, call: ast.Call) -> None:
     if not unit.target.takes("torch.distributed.fsdp.fully_shard", "ignored_params"):
         raise Refusal("ignored-release")
     unit.source.replace(call.func, unit.helper("shard_model"))
+    for node in ast.walk(unit.file.tree):
+        if isinstance(node, ast.Call) and unit.full(node.func).endswith(".init_device_mesh"):
+            strategy.name_mesh(unit, node)  # fully_shard takes a 2-D mesh only with names
     for keyword in call.keywords:
         if keyword.arg == "module":
             unit.source.cut(*_name_of(unit, keyword))

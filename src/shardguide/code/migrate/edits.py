@@ -169,7 +169,9 @@ class Source:
             for place, lines in self.inserted.items()
             if start <= place < end or (place == end and place == len(self.data))
         )
-        items.sort(key=lambda one: (one[0], one[1], one[2] != one[0], -one[2]))  # what is put in comes before what is cut
+        items.sort(
+            key=lambda one: (one[0], one[1], one[2] != one[0], -one[2])
+        )  # what is put in comes before what is cut
         out: list[str] = []
         at = start
         for begin, order, stop, text in items:

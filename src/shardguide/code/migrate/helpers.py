@@ -123,7 +123,7 @@ def {self}(model, init, device):
         '''
 def {self}(model, state_dict):
     """FSDP1's sync_module_states: every rank gets rank 0's values; ``state_dict`` is that of before sharding."""
-    options = {StateDictOptions}(full_state_dict=True, broadcast_from_rank0=True{strict})
+    options = {StateDictOptions}(full_state_dict=True, broadcast_from_rank0=True)
     {set_model_state_dict}(model, state_dict, options=options)
     for buffer in model.buffers():
         {broadcast}(buffer, src=0)
@@ -344,7 +344,7 @@ def {self}(model, recurse=True):
     with {no_grad}():
         for name, p in model.named_parameters():
             if hasattr(p, "placements"):
-                p.copy_({distribute_tensor}(full[name], p.device_mesh, p.placements, src_data_rank=None))
+                p.copy_({distribute_tensor}(full[name], p.device_mesh, p.placements{src}))
 ''',
     ),
 }
@@ -353,6 +353,10 @@ def {self}(model, recurse=True):
 def add(unit: Unit, name: str) -> str:
     """Put a helper into a file, once; returns the name that it has there."""
     imports, code = HELPERS[name]
+    if name == "shard_model" and not unit.target.has("torch.distributed.device_mesh.DeviceMesh.from_group"):
+        raise Refusal("release", f"PyTorch {unit.target.release} makes no mesh of a process group.")
+    if name.startswith("full_parameters") and not unit.target.method("unshard"):
+        raise Refusal("release", f"PyTorch {unit.target.release} has no unshard.")
     if name == "broadcast_from_rank0" and not unit.target.takes(f"{_STATE}.StateDictOptions", "broadcast_from_rank0"):
         raise Refusal("release", f"PyTorch {unit.target.release} cannot broadcast a state dict.")
     own = name
@@ -368,6 +372,7 @@ def add(unit: Unit, name: str) -> str:
     }
     words["self"] = own
     words["default"] = "None" if unit.target.at_least >= (2, 8) else "True"
-    words["strict"] = ""
+    source = unit.target.takes("torch.distributed.tensor.distribute_tensor", "src_data_rank")
+    words["src"] = ", src_data_rank=None" if source else ""
     unit.helpers[name] = code.strip("\n").format(**words)
     return own

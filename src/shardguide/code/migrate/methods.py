@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
+from .checkpoints import static
 from .names import FSDP1, SETTINGS, arguments
-from .statedicts import static
 from .todos import Refusal
 from .unit import Unit
 

@@ -108,6 +108,11 @@ class Target(NamedTuple):
         call = api.signature(name, self.release)
         return call is not None and any(one[0].lstrip("*") == keyword for one in call)
 
+    def method(self, name: str) -> bool:
+        """Whether a module of fully_shard has a method."""
+        homes = ("torch.distributed.fsdp.FSDPModule", "torch.distributed._composable.fsdp.FSDPModule")
+        return any(self.has(f"{home}.{name}") for home in (*homes, "torch.distributed._composable.fsdp.FSDP"))
+
     def name(self, full: str) -> str:
         """A name of torch.distributed as this release has it. Raises Refusal where it has none."""
         if not full.startswith("torch.distributed.") or full.startswith(_UNINDEXED) or self.has(full):

@@ -38,7 +38,7 @@ class Plan:
         text = self.unit.source.text(node)
         if "\n" in text:
             try:
-                return ast.unparse(ast.parse(text.strip(), mode="eval"))
+                return ast.unparse(ast.parse(f"({text.strip()})", mode="eval"))
             except SyntaxError:
                 return text
         return text

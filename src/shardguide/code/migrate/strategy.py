@@ -6,6 +6,7 @@ import ast
 
 from .plan import Plan, maybe_none, simple
 from .todos import Refusal
+from .unit import Unit
 
 _HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
 _MESH = "torch.distributed.device_mesh.init_device_mesh"
@@ -103,6 +104,8 @@ def _given_mesh(plan: Plan) -> str:
         return ""
     if literal(plan, plan.given.get("sharding_strategy")) in _HYBRID:
         raise Refusal("process-group-pair")
+    if not plan.unit.target.has("torch.distributed.device_mesh.DeviceMesh.from_group"):
+        raise Refusal("release", f"PyTorch {plan.unit.target.release} makes no mesh of a process group.")
     kind = device_type(plan) or "cuda"
     made = f'{plan.unit.need("torch.distributed.device_mesh.DeviceMesh")}.from_group({plan.text(group)}, "{kind}")'
     if maybe_none(plan, group):
@@ -126,19 +129,21 @@ def _name_dimensions(plan: Plan, node: ast.expr) -> None:
     calls = [plan.unit.bound(node)]
     calls += [thing.node for thing in plan.unit.reading.things(node) if thing.kind == "mesh"]  # type: ignore[misc]
     for call in calls:
-        if not isinstance(call, ast.Call) or len(call.args) < 2:
-            continue
-        shape = call.args[1]
-        if not isinstance(shape, ast.Tuple) or len(shape.elts) != 2 or len(call.args) > 2:
-            continue
-        if any(keyword.arg == "mesh_dim_names" for keyword in call.keywords):
-            continue
-        owner = plan.unit.owner(call)
-        if owner is None:
+        if isinstance(call, ast.Call) and not name_mesh(plan.unit.owner(call), call):
             plan.unit.todo(node, "mesh-names")
-        else:
-            end = owner.source.span(shape)[1]
-            owner.source.cut(end, end, ', mesh_dim_names=("replicate", "shard")')
+
+
+def name_mesh(unit: Unit | None, call: ast.Call) -> bool:
+    """Give a 2-D mesh its names where it is made; False where it lacks them and that cannot be done."""
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    shape = call.args[1] if len(call.args) > 1 else given.get("mesh_shape")
+    if not isinstance(shape, ast.Tuple) or len(shape.elts) != 2 or len(call.args) > 2 or "mesh_dim_names" in given:
+        return True
+    if unit is None:
+        return False
+    end = unit.source.span((call.args or call.keywords)[-1] if not call.keywords else call.keywords[-1])[1]
+    unit.source.cut(end, end, ', mesh_dim_names=("replicate", "shard")')
+    return True
 
 
 def offload(plan: Plan) -> None:

@@ -5,7 +5,18 @@ from __future__ import annotations
 import ast
 import re
 
-from . import accelerate_plugin, backends, constructor, earlier, leftovers, methods, order, statedicts, wrapping
+from . import (
+    accelerate_plugin,
+    backends,
+    checkpoints,
+    constructor,
+    earlier,
+    leftovers,
+    methods,
+    order,
+    statedicts,
+    wrapping,
+)
 from .names import FSDP1, canonical
 from .todos import Refusal
 from .unit import Unit
@@ -88,7 +99,7 @@ def wraps(unit: Unit) -> bool:
 def listed(unit: Unit) -> None:
     """The uses of a file in which nothing is changed."""
     for node in ast.walk(unit.file.tree):
-        name = statedicts.static(unit, node)
+        name = checkpoints.static(unit, node)
         if name:
             unit.leave(node, "state dict", name, Refusal(unit.refused))
         elif isinstance(node, ast.Call) and unit.canon(node.func) in ("ShardedGradScaler", "enable_wrap"):

@@ -261,7 +261,8 @@ def _shape(sequence: Sequence, all_groups: bool) -> list[object]:
             else:
                 out.extend(one)
         elif isinstance(part, Same):
-            out.append(id(part.scope))
+            if any(event.code or all_groups for event in events(part.scope.body)):
+                out.append(id(part.scope))
         elif isinstance(part, Always):
             out.append((tuple(_shape(part.body, all_groups)), tuple(_shape(part.final, all_groups))))
         else:

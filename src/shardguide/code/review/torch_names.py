@@ -188,7 +188,6 @@ _OTHERS = {
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm": "convert_sync_batchnorm",
     "torch.utils.checkpoint.checkpoint": "checkpoint",
     "torch.autograd.grad": "autograd.grad",
-    "torch.manual_seed": "manual_seed",
     "torch.cuda.manual_seed": "manual_seed",
     "torch.cuda.manual_seed_all": "manual_seed",
     "os.makedirs": "makedirs",

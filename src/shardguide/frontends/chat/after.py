@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from shardguide.frontends import conduct
-from shardguide.frontends.render.blocks import Block, Code, Text
+from shardguide.frontends.render.blocks import Block, Code, Heading, Pairs, Text
 from shardguide.frontends.render.views import view_of
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.hints import TYPE_CHECKING
+from shardguide.guidance.hints import TYPE_CHECKING, Any
 from shardguide.notebook import commands
 from shardguide.workflows import catalogue
 
-from . import reasons
-from .words import HELP, Meaning
+from . import reasons, replies, spoken
+from .words import HELP, Meaning, instead
 
 if TYPE_CHECKING:
     from .talk import Talk
@@ -21,10 +21,15 @@ def follow(talk: Talk, said: Meaning, line: str) -> None:
     """Answer a line that neither confirms nor changes the answer; the answer under way stays."""
     record = talk.state.record
     blocks: list[Block] = []
-    if said.kind == "help":
+    if said.kind in ("help", "unknown", "skip"):
         blocks = [Text(one) for one in HELP]
     elif said.kind == "known":
         blocks = talk.known()
+    elif said.kind == "more":
+        blocks = spoken.page(view_of(record["workflow"])(record, True))
+    elif said.kind == "snippets":
+        rows = tuple((one["id"], one["title"], "") for one in record["snippets"])
+        blocks = [Heading("Code; show ID prints one"), Pairs(rows)] if rows else [Text("This answer has no code.")]
     elif said.kind == "sources":
         blocks = reasons.sources(record)
     elif said.kind == "apply":
@@ -39,10 +44,32 @@ def follow(talk: Talk, said: Meaning, line: str) -> None:
         if not blocks:
             have = ", ".join(one["id"] for one in record["snippets"]) or "none"
             blocks = [Text(f"There is no snippet {said.value}; there are: {have}.")]
-    talk.show(blocks or _asked(talk, line))
+    talk.show(blocks or asked(talk, line))
 
 
-def _asked(talk: Talk, line: str) -> list[Block]:
+def completions(record: dict[str, Any]) -> tuple[str, ...]:
+    """What can be typed at an answer: its own snippets and alternatives among it."""
+    others = [f"why not {one['choice'].partition(':')[0]}" for it in record.get("decisions", ()) for one in it["instead_of"]]
+    shows = [f"show {one['id']}" for one in record.get("snippets", ())]
+    rest = ("yes", "no", "draft", "apply", "why", "why not", "what if", "for 2.13", "show the FSDP1 form", "more", "sources", "known")
+    return (*rest, *shows, *dict.fromkeys(others))
+
+
+def other_facts(talk: Talk, line: str) -> dict[str, Any]:
+    """What a line states otherwise than the answer under way, where it asks for the same with that."""
+    if not instead(line) or "\n" in line or len(line) > 300:
+        return {}
+    found = replies.facts(talk.state.task, line)
+    answers = talk.state.record["answers"]
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in ("now", "question", "text", "paths")
+        and str(answers.get(name, {}).get("value", talk.state.arguments.get(name))) != str(value)
+    }
+
+
+def asked(talk: Talk, line: str) -> list[Block]:
     """Any other question goes to ``ask``; the answer under way stays."""
     release = talk.state.record["torch"]["version"]
     try:
@@ -50,9 +77,9 @@ def _asked(talk: Talk, line: str) -> list[Block]:
         record = conduct.conduct(
             lambda remembered: catalogue.run("ask", given, remembered, talk.site_packages), talk.notebook
         )
-    except UnusableInput as error:
-        return [Text(str(error))]
-    return view_of("ask")(record, False)
+    except UnusableInput:
+        return [Text("That is neither an answer nor a question that is understood here."), *(Text(one) for one in HELP)]
+    return spoken.page(view_of("ask")(record, False))
 
 
 def _apply(talk: Talk) -> None:
@@ -69,6 +96,7 @@ def _apply(talk: Talk) -> None:
             return
         written = applying.write(change)
         commands.approve(talk.notebook, change.id, "applied", anyway=True)
+        talk.state.written = [*talk.state.written, f"written: {', '.join(written)}"]
         talk.show([Text(f"Wrote {', '.join(written)}; what was there is beside it as .bak.")])
     except UnusableInput as error:
         talk.show([Text(str(error))])

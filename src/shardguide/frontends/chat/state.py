@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardguide.guidance.hints import Any
 
-_SAVED = ("task", "arguments", "words", "skipped", "id", "torch", "pasted")
+_SAVED = ("task", "arguments", "words", "skipped", "id", "torch", "pasted", "written")
 
 
 class State:
@@ -18,6 +18,7 @@ class State:
         self.id = ""  # the Guidance that was shown last
         self.torch = ""  # the release that was asked for
         self.pasted: dict[str, str] = {}  # texts that were pasted, by the name that they were given
+        self.written: list[str] = []  # what was written, in sentences
         self.record: dict[str, Any] = {}  # not kept: it is in the notebook under its id
 
     def plain(self) -> dict[str, Any]:

@@ -9,18 +9,23 @@ from shardguide.guidance.hints import NamedTuple
 # What can be typed, in the words of the program.
 HELP = (
     "At any time: known (what is known), NAME = VALUE (correct an answer), back (to the question before), new (another task), "
-    "quit (it is kept, and goes on next time).",
-    "At a question: a number from the list or your own words; ? for how to find out; Enter leaves it open.",
-    "After the answer: yes approves, no turns down, draft leaves it; apply writes its files; why not X, why X, for 2.8, show the FSDP1 "
-    "form, show ID, sources, or any other question.",
+    "quit (it is kept, and goes on next time), or a question, which ends with a question mark.",
+    "At a question: a number from the list or your own words; ? for how to find out; the output of a command, or the path of a file with "
+    "it; Enter leaves it open.",
+    "After the answer: yes approves, no turns down, draft leaves it; apply writes its files; why, why not X, what if 32 GPUs, for 2.8, "
+    "show the FSDP1 form, show ID, more (all of it), sources, or any other question.",
 )
 
-YES = frozenset({"yes", "y", "ok", "okay", "approve", "approved", "confirm", "sure", "yes please"})
-NO = frozenset({"no", "n", "nope", "reject"})
+YES = frozenset({"yes", "y", "ok", "okay", "approve", "approved", "confirm", "sure", "yes please", "yep", "yeah", "yup"})
+NO = frozenset({"no", "n", "nope", "reject", "nah", "no thanks"})
 DRAFT = frozenset({"draft", "later", "leave", "leave it", "leave as draft", "not now", "done", "enough", "end", "bye"})
-UNKNOWN = frozenset(
-    {"?", "i don't know", "i dont know", "don't know", "dont know", "idk", "no idea", "not sure", "unsure", "how", "how do i find out"}
-)  # fmt: skip
+_UNKNOWN = re.compile(
+    r"\?+|idk|how\??|(?:(?:i|we) )?(?:really |honestly )?(?:do ?n.?t|do not|did ?n.?t) (?:really )?know(?: that| this| it| yet)?|"
+    r"(?:(?:i|we) )?(?:have |'ve )?(?:no|not a|not any) (?:idea|clue)|dunno|(?:i.?m |we.?re |i am )?(?:not (?:really |quite )?sure|unsure)|"
+    r"how (?:do|can|would|should) (?:i|we) (?:find (?:that |this |it )?out|know|tell|check|see)(?: that| this| it)?\??|"
+    r"where (?:do|can) (?:i|we) (?:find|see|look up) (?:that|this|it)\??|can.?t (?:say|tell)|not known",
+    re.IGNORECASE,
+)
 SKIP = frozenset({"", "skip", "next", "leave open", "pass"})
 QUIT = frozenset({"quit", "exit", "q", ":q", "stop"})
 
@@ -46,6 +51,34 @@ _WHY = re.compile(r"^\s*why\b\s*(.*?)\s*\??\s*$", re.IGNORECASE)
 _SHOW = re.compile(r"^\s*show\s+(?:me\s+)?(?:the\s+)?([a-z0-9_-]+)\s*$", re.IGNORECASE)
 
 
+_PLAIN = {
+    "help": "help", "known": "known", "sources": "sources", "references": "sources", "back": "back", "undo": "back", "new": "new",
+    "apply": "apply", "write": "apply", "reasons": "reasons", "more": "more", "all": "more", "verbose": "more", "details": "more",
+    "show": "snippets", "code": "snippets", "show code": "snippets", "show me the code": "snippets", "show more": "more",
+    "show sources": "sources", "show the sources": "sources", "show me the sources": "sources", "apply it": "apply",
+    "start over": "new", "another task": "new",
+}  # fmt: skip
+_INSTEAD = re.compile(
+    r"^(?:and |but |so |ok(?:ay)?,? |hm+,? |no,? |actually,? )*(?:what (?:if|about|would|happens)|how about|and (?:if|with|for|on)|with|if|suppose|say|"
+    r"use|make it|take|try|for|on|it.s|we have|i have|it is|there are|assume)\b|\binstead\b",
+    re.IGNORECASE,
+)
+_ASKS = re.compile(
+    r"\?\s*$|^(?:what|why|how|which|when|where|who|can|could|does|do|is|are|should|will|would|explain|tell me)\s+\w+\s+\w+",
+    re.IGNORECASE,
+)
+
+
+def asks(text: str) -> bool:
+    """Whether a line is a question rather than an answer."""
+    return bool(_ASKS.search(text.strip())) and " " in text.strip()
+
+
+def instead(text: str) -> bool:
+    """Whether a line asks for the same with something else: what if 64 GPUs, with SGD instead."""
+    return bool(_INSTEAD.search(text.strip()))
+
+
 class Meaning(NamedTuple):
     """What a line asks for."""
 
@@ -60,7 +93,6 @@ def meaning(line: str, names: frozenset[str]) -> Meaning:
     plain = text.lower().rstrip(".!").strip()
     for words, kind in (
         (QUIT, "quit"),
-        (UNKNOWN, "unknown"),
         (SKIP, "skip"),
         (YES, "yes"),
         (NO, "no"),
@@ -68,8 +100,10 @@ def meaning(line: str, names: frozenset[str]) -> Meaning:
     ):
         if plain in words:
             return Meaning(kind)
-    if plain in ("help", "known", "sources", "back", "new", "apply", "reasons"):
-        return Meaning(plain)
+    if _UNKNOWN.fullmatch(plain):
+        return Meaning("unknown")
+    if plain in _PLAIN:
+        return Meaning(_PLAIN[plain])
     for pattern in (_CHANGE_PLAIN, _CHANGE):
         found = pattern.match(text)
         if found:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from shardguide.frontends import conduct
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import TYPE_CHECKING, Any, NamedTuple
@@ -10,8 +12,10 @@ from shardguide.workflows import catalogue
 
 from .bounded import part, quoted
 from .folders import Folders
+from .schemas import refusal
+from .steps import as_tool, shortened, with_steps
 from .summary import summary
-from .tools import Tool
+from .tools import Tool, tools
 
 if TYPE_CHECKING:
     from shardguide.frontends.applying import Change
@@ -51,16 +55,25 @@ def call(desk: Desk, tool: Tool, arguments: dict[str, Any], reading: Reading | N
     given = {name: value for name, value in arguments.items() if value is not None and name != "page"}
     unknown = [name for name in given if name not in tool.properties]
     if unknown:
-        raise UnusableInput(f"{tool.name} takes no {unknown[0][:40]!r}; it takes {', '.join(tool.properties)}.")
+        near = get_close_matches(unknown[0], tool.properties, 1)
+        hint = f"did you mean {near[0]}? It" if near else "it"
+        raise UnusableInput(f"{tool.name} takes no {unknown[0][:40]!r}; {hint} takes {', '.join(tool.properties)}.")
     missing = [name for name in tool.required if name not in given]
     if missing:
         raise UnusableInput(f"{tool.name} needs {missing[0]}.")
+    for name, value in given.items():
+        wrong = refusal(tool.properties, name, value)
+        if wrong:
+            raise UnusableInput(wrong)
     given = desk.folders.check(given)
+    desk.folders.fence()
     if tool.name == "start":
         return _start(desk, given)
     if tool.name == "docs":
         return _docs(desk, given)
     task = tool.task
+    if given.get("migrate") is True and given.get("text"):
+        raise UnusableInput("migrate=true takes files (paths), no pasted text: the diff is of files.")
     if given.pop("migrate", False) is True:
         task = "migrate"
         given.pop("select", None)
@@ -84,19 +97,37 @@ def shown(record: dict[str, Any], number: int) -> dict[str, Any]:
 
 def _run(desk: Desk, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
     with desk.open() as notebook:
-        return conduct.conduct(
+        record = conduct.conduct(
             lambda remembered: catalogue.run(task, arguments, remembered, desk.site_packages), notebook
         )
+    return with_steps(record, task, arguments, tools())
 
 
 def _start(desk: Desk, given: dict[str, Any]) -> dict[str, Any]:
     from shardguide.workflows.intake import understand
 
     files = given.get("files") or []
-    found = understand(str(given.get("words") or ""), tuple(files), given.get("torch"))
-    record = _run(desk, found.tool, found.arguments)
-    chosen = {"tool": found.tool, "arguments": found.arguments, "why": list(found.why), "others": list(found.others)}
+    words = str(given.get("words") or "")
+    if not words.strip() and not files:
+        return _first_contact(given)
+    found = understand(words, tuple(files), given.get("torch"))
+    arguments = desk.folders.check(found.arguments)  # words may name files as well
+    record = _run(desk, found.tool, arguments)
+    tool, shown_ = as_tool(found.tool, arguments)
+    chosen = {"tool": tool, "arguments": shortened(shown_), "why": list(found.why), "others": list(found.others)}
     return record | {"understood": chosen}
+
+
+def _first_contact(given: dict[str, Any]) -> dict[str, Any]:
+    """What is asked of somebody who has said nothing yet (G9)."""
+    question = {
+        "id": "words",
+        "ask": "What is it about, in your own words, and is there a model, hardware or an error in hand?",
+        "why": "It decides which workflow answers; what is said already is not asked again.",
+        "choices": [one.what for one in catalogue.TASKS.values()],
+    }
+    step = {"tool": "start", "arguments": given, "why": "say it in words, and name the files that go with it"}
+    return {"workflow": "start", "status": "needs_answers", "questions": [question], "next": [step]}
 
 
 def _docs(desk: Desk, given: dict[str, Any]) -> dict[str, Any]:

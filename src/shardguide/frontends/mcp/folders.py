@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
+from contextvars import ContextVar
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any
@@ -12,6 +15,37 @@ from shardguide.readers.files import shown
 
 # Arguments that name files of the user's.
 PATHS = ("paths", "files", "from", "measured", "code", "current", "tp_plan")
+
+
+class Outside(PermissionError):
+    """A file that only a link brings into the folders."""
+
+
+_FENCED: ContextVar[tuple[str, ...]] = ContextVar("_FENCED", default=())
+_READING = frozenset({"open", "os.listdir", "os.scandir"})
+# An environment's packages may be links into a cache (uv makes them so); PyTorch is read there, as text.
+_PACKAGES = f"{os.sep}site-packages{os.sep}"
+_TEXTS = (".py", ".pyi", ".json", ".pth", ".egg-link", "METADATA", "RECORD")
+_fence: list[bool] = []
+
+
+def _look(event: str, args: tuple[Any, ...]) -> None:
+    """Of the audit hook: a path that by its name lies below a folder must lie below one in fact."""
+    if event not in _READING:
+        return
+    roots = _FENCED.get()
+    path = args[0]
+    if not roots or not isinstance(path, (str, bytes)):
+        return
+    named = os.path.abspath(os.fsdecode(path))  # noqa: PTH100
+    if not _below(named, roots) or (_PACKAGES in named and named.endswith(_TEXTS)):
+        return
+    if not _below(os.path.realpath(named), roots):
+        raise Outside(errno.EACCES, "leads out of the folders that may be read", named)
+
+
+def _below(path: str, roots: tuple[str, ...]) -> bool:
+    return any(path == root or path.startswith(root.rstrip(os.sep) + os.sep) for root in roots)
 
 
 class Folders:
@@ -23,6 +57,16 @@ class Folders:
             if not os.path.isdir(root):
                 raise UnusableInput(f"{shown(root)} is not a folder; --allow takes folders that may be read.")
 
+    def fence(self) -> None:
+        """From here on, in this thread and what it starts, links inside of the folders lead nowhere else.
+
+        ``check`` sees what a client names; this sees what is found below it, in folders, by patterns, behind a model's folder.
+        """
+        if not _fence:
+            _fence.append(True)
+            sys.addaudithook(_look)
+        _FENCED.set(self.roots)
+
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with their paths made absolute. Raises UnusableInput for one outside of the folders."""
         out = dict(arguments)
@@ -33,9 +77,16 @@ class Folders:
             elif isinstance(value, list):
                 out[name] = [self.inside(str(one)) for one in value]
         model = out.get("model")
-        if isinstance(model, str) and (os.sep in model or os.path.lexists(os.path.join(self.roots[0], model))):  # noqa: PTH118
+        if isinstance(model, str) and self._is_path(model):
             out["model"] = self.inside(model)
         return out
+
+    def _is_path(self, model: str) -> bool:
+        """Whether a model is named by a file: it looks like one, or there is one, here or in the first folder."""
+        if "\x00" in model:
+            return True
+        there = os.path.join(self.roots[0], model)  # noqa: PTH118
+        return os.sep in model or model.startswith("~") or os.path.lexists(there) or os.path.lexists(model)
 
     def inside(self, path: str) -> str:
         """The path, taken from the first folder where it is relative. Raises UnusableInput where it leads elsewhere."""
@@ -47,7 +98,7 @@ class Folders:
             raise UnusableInput("there is no standard input here; pass the text itself as text.")
         full = os.path.join(self.roots[0], os.path.expanduser(path))  # noqa: PTH111, PTH118
         real = os.path.realpath(full)
-        if not any(real == root or real.startswith(root.rstrip(os.sep) + os.sep) for root in self.roots):
+        if not _below(real, self.roots):
             raise UnusableInput(
                 f"{shown(path)[:200]} lies outside of the folders that this server may read ({', '.join(map(shown, self.roots))}); "
                 "shardguide mcp --allow FOLDER adds one."

@@ -6,6 +6,8 @@ result: so what matters stands first in the description, and everything in the r
 
 from __future__ import annotations
 
+from functools import cache
+
 from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.workflows import catalogue
 
@@ -33,14 +35,15 @@ class Tool(NamedTuple):
 _PAGE = {"type": "integer", "minimum": 1, "maximum": 1000, "description": "which part of a long answer; 1 is the first"}
 
 
-def _properties(task: str, *names: str, **others: Any) -> dict[str, Any]:
-    """The arguments of a workflow; ``names`` narrows them down, ``others`` adds or replaces."""
+def _properties(task: str, **others: Any) -> dict[str, Any]:
+    """The arguments of a workflow; ``others`` adds or replaces."""
     known = catalogue.TASKS[task]
     fields = {field.name: field for field in known.fields()}
-    wanted = names or catalogue.arguments_of(known)
+    wanted = catalogue.arguments_of(known)
     return {**{name: argument(name, fields.get(name)) for name in wanted}, **others, "page": _PAGE}
 
 
+@cache
 def tools() -> dict[str, Tool]:
     """All tools by name, in the order in which they are listed."""
     paths = argument("paths", None)
@@ -73,7 +76,9 @@ def tools() -> dict[str, Tool]:
              "by hand), or checks a call that is pasted as call. " + GUIDANCE, _properties("init")),
         Tool("join", "join", "Uneven inputs: Join, Joinable, JoinHook",
              "Ranks with different numbers of batches: whether Join fits the loop, with which flags and order, what shadows each "
-             "collective; FSDP is not Joinable and gets another answer. " + GUIDANCE, _properties("join")),
+             "collective; FSDP is not Joinable and gets another answer. With code (paths) it compares the collectives of one iteration "
+             "of each Joinable with those of its main_hook, one by one, without running it. " + GUIDANCE,
+             _properties("join", paths={**paths, "description": "code to check: Joinables, their hooks, the loops around"})),
         Tool("fsdp2", "fsdp2", "FSDP2 or FSDP1, by release and goal",
              "Compares FSDP1 and FSDP2 for the user's release, feature by feature, maps every FSDP1 argument and method to FSDP2, and "
              "advises whether to adopt it. " + GUIDANCE, _properties("fsdp2")),

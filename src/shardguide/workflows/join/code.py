@@ -81,17 +81,14 @@ def joinable(result: Result | None, otherwise: Check) -> Check:
 
 def snippets(result: Result | None) -> list[Snippet]:
     """The corrected classes, as drafts."""
-    return [
-        Snippet(
-            f"corrected-{one.name}",
-            f"{one.name}, corrected: a draft",
-            "python",
-            one.corrected,
-            Verified(True, False, ""),
-        )
-        for one in (result.verdicts if result is not None else ())
-        if one.corrected
-    ]
+    out: list[Snippet] = []
+    for one in result.verdicts if result is not None else ():
+        name = f"corrected-{one.name.lower().strip('_').replace('_', '-')}"
+        if one.corrected and name.isascii() and all(other.id != name for other in out):
+            out.append(
+                Snippet(name, f"{one.name}, corrected: a draft", "python", one.corrected, Verified(True, False, ""))
+            )
+    return out
 
 
 def facts(result: Result | None) -> dict[str, FileFact]:

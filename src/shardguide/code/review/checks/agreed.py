@@ -29,7 +29,12 @@ def agreed(file: File, node: ast.If | ast.While) -> bool:
                 if any(not asked.isdisjoint(_names(target)) for target in targets):
                     if any(_together(call) for call in ast.walk(inner.value)):
                         return True
-                    grown |= _names(inner.value)
+                    called = {
+                        call.func.id
+                        for call in ast.walk(inner.value)
+                        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+                    }  # loss = model(x): what is done to the model says nothing of the loss
+                    grown |= _names(inner.value) - called - set(file.imports)
         if grown == asked:
             break
         asked = grown

@@ -1,0 +1,158 @@
+"""What the answer to a question says: a choice by its number, a value, the output of a command, or words that hold the value."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import Any, NamedTuple
+from shardguide.workflows import catalogue, outputs
+from shardguide.workflows.ask.stated import stated
+from shardguide.workflows.fields import Field
+from shardguide.workflows.intake import cues
+
+from .words import NO, YES, asks
+
+# Answers that may be a name or a path of any kind: the workflow itself says whether it can use it.
+_FREE = frozenset({"model", "current", "path", "tp_plan"})
+_SEVERAL = frozenset({"goal", "with", "needs"})
+LONGEST = 4096  # characters of an answer that is no output
+
+
+class Reply(NamedTuple):
+    """What a line says; all of it empty for a question in its place."""
+
+    arguments: dict[str, Any] = {}  # noqa: RUF012 - by argument, never changed in place
+    output: str = ""  # what was pasted, or the path of a file, for the workflow to read
+    note: str = ""  # what was understood, where that is not the line itself
+    wrong: str = ""  # one sentence: why it is no answer
+
+
+def reply(task: str, question: dict[str, Any], line: str) -> Reply:
+    """The answer to ``question`` that a line gives."""
+    name, text = question["id"], line.strip()
+    field = next((one for one in catalogue.TASKS[task].fields() if one.name == name), None)
+    picked = _picked(question, text)
+    if picked:
+        return Reply({name: picked})
+    if task == "tune" and name == "current" and _settings(text):
+        return Reply({"now": text.replace(",", " ").split()})
+    if name not in _FREE:
+        told = _output(task, name, text)
+        if told is not None:
+            return told
+    if "\n" in text or len(text) > LONGEST:
+        return Reply(wrong=f"That is no output in which {spoken(name)} can be read; a value will do.")
+    return _value(task, name, text, field)
+
+
+def _picked(question: dict[str, Any], text: str) -> str:
+    """The choices that are meant by their numbers or by a yes or no; "" for none. A number that is itself a value is none."""
+    choices = [str(one) for one in question["choices"]]
+    low = text.lower().rstrip(".!")
+    for words, choice in ((YES, "yes"), (NO, "no")):
+        if low in words and choice in choices:
+            return choice
+    if not choices or all(one.isdigit() for one in choices):
+        return ""
+    numbers = re.findall(r"\d+", text) if re.fullmatch(r"\d{1,2}(?:\s*(?:,|and|\s)\s*\d{1,2})*\)?", text) else []
+    if not numbers or not all(1 <= int(one) <= len(choices) for one in numbers):
+        return ""
+    if len(numbers) > 1 and question["id"] not in _SEVERAL:
+        return ""
+    return ",".join(choices[int(one) - 1] for one in numbers)
+
+
+def _settings(text: str) -> bool:
+    return "\n" not in text and all("=" in one for one in text.replace(",", " ").split())
+
+
+def _output(task: str, name: str, text: str) -> Reply | None:
+    """What a pasted output, or a file with one, says; None where it is none."""
+    path = os.path.expanduser(text)  # noqa: PTH111 - as in the rest of the product
+    is_file = "\n" not in text and len(text) < LONGEST and "\x00" not in text and os.path.isfile(path)  # noqa: PTH113
+    if is_file:
+        from shardguide.readers.files import decode, read_bytes
+
+        try:
+            content = decode(read_bytes(path, outputs.LONGEST), text, lossy=True)
+        except UnusableInput as error:
+            return Reply(wrong=str(error))
+    else:
+        content = text
+    if ("\n" in content or "," in content) and "from" in catalogue.TASKS[task].more and _report(content):
+        return Reply(output=path if is_file else text)
+    found = outputs.read(name, content) if is_file or "\n" in text or not _parses(task, name, text) else ""
+    if found:
+        return Reply({name: found}, note=f"{spoken(name)} is {found}, by that output.")
+    return Reply(wrong=f"{text} does not say {spoken(name)}.") if is_file else None
+
+
+def _report(text: str) -> bool:
+    from shardguide.readers.environment import read_text
+
+    try:
+        return bool(read_text(text, "it"))
+    except UnusableInput:
+        return False
+
+
+def _parses(task: str, name: str, text: str) -> bool:
+    field = next((one for one in catalogue.TASKS[task].fields() if one.name == name), None)
+    if field is None or name in ("gpu", "optimizer", "torch"):
+        return name not in ("torch", "optimizer", "gpu")
+    try:
+        field.parse(text)
+    except UnusableInput:
+        return False
+    return True
+
+
+def _value(task: str, name: str, text: str, field: Field | None) -> Reply:
+    """A value as the field reads it; else the words that state it, and whatever else they state."""
+    said = facts(task, text)
+    if name in said and len(said) > 1:
+        return Reply(said, note=f"Taken: {listed(said)}.")
+    wrong = ""
+    if field is not None:
+        try:
+            field.parse(text)
+        except UnusableInput as error:
+            wrong = str(error).removeprefix("--")
+    if not wrong and not (asks(text) and name != "model"):
+        return Reply({name: said[name] if name in said and name in ("gpus", "nodes", "torch") else text})
+    if name in said:
+        return Reply(said, note=f"Taken: {listed(said)}.")
+    if asks(text):
+        return Reply()
+    if said:
+        return Reply(said, note=f"Taken: {listed(said)}. {spoken(name).capitalize()} is still open.")
+    return Reply(wrong=wrong)
+
+
+def facts(task: str, text: str) -> dict[str, Any]:
+    """What words state of a task's arguments."""
+    names = catalogue.arguments_of(catalogue.TASKS[task])
+    read = stated(text)
+    found: dict[str, Any] = {**(cues.states("plan", text) if task == "tune" else {}), **cues.states(task, text)}
+    found.update(read.plan())
+    if len(read.releases) == 1:
+        found["torch"] = read.releases[0]
+    return {name: value for name, value in found.items() if name in names}
+
+
+def listed(arguments: dict[str, Any]) -> str:
+    """Arguments as a sentence shows them; what was pasted, by its size."""
+    out = []
+    for name, value in arguments.items():
+        text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+        if len(text) > 100 or "\n" in text:
+            text = f"{len(text):,} characters"
+        out.append(f"{spoken(name)} = {text}")
+    return ", ".join(out)
+
+
+def spoken(name: str) -> str:
+    """An argument's name in a sentence."""
+    return name.replace("_", " ")
