@@ -90,6 +90,7 @@ REQUESTS: dict[str, Callable[[], Any]] = {
     "join complete": lambda: join(
         JoinRequest({"torch": "2.13", "with": "ddp,zero,own", "uneven": "yes", "on_exhausted": "drain", "collectives": "yes"})
     ),
+    "join code": lambda: join(JoinRequest({"torch": "2.13"}, paths=(str(ROOT / "tests" / "docs" / "joined.py"),))),
     "join FSDP": lambda: join(JoinRequest({"torch": "2.13", "with": "fsdp", "uneven": "unknown", "on_exhausted": "stop"})),
     "ask answered": lambda: ask(AskRequest("show me code that clips gradients under FSDP2", torch="2.13")),
     "ask command": lambda: ask(AskRequest("which configuration for my 70B on 4x8 H100?", torch="2.13")),
