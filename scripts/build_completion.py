@@ -13,6 +13,10 @@ from pathlib import Path
 import shtab
 
 from shardguide.frontends.cli import main as entry
+from shardguide.frontends.mcp import schemas
+from shardguide.frontends.mcp.hosts import HOSTS
+from shardguide.frontends.skill.places import AGENTS
+from shardguide.workflows import catalogue
 
 FOLDER = Path(__file__).resolve().parents[1] / "src" / "shardguide" / "frontends" / "completions"
 SHELLS = ("bash", "zsh")
@@ -25,10 +29,21 @@ def parser() -> argparse.ArgumentParser:
     for name, (module, words) in entry.COMMANDS.items():
         one = below.add_parser(name, help=words, description=words)
         import_module(f"shardguide.frontends.cli.{module}").configure(one)
+        listed = closed(name)
         for action in one._actions:
+            if not action.choices and action.dest in listed:
+                action.choices = listed[action.dest]
             if action.metavar in ("PATH", "FILE", "MODEL", "FOLDER", "DIR") and not action.choices:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
     return whole
+
+
+def closed(command: str) -> dict[str, tuple[str, ...]]:
+    """Option -> the words it takes, where it takes no others but the parser leaves that to the workflow."""
+    task = catalogue.TASKS.get(command)
+    out = {field.name: schemas.closed(field) for field in task.fields()} if task else {}
+    out.update({"print_config": HOSTS} if command == "mcp" else {"agent": tuple(AGENTS)} if command == "skill" else {})
+    return {name: words for name, words in out.items() if words}
 
 
 def main() -> int:

@@ -28,7 +28,8 @@ END = "<!-- /rules -->"
 
 FIELDS = {"code", "title", "message", "why", "fix", "certain", "releases", "claims", "wrong", "right"}
 # file: what the examples are saved as; beside: other files of the examples; see: pages besides PyTorch's that bear it out.
-OPTIONAL: dict[str, Any] = {"torch": "", "file": "train.py", "beside": {}, "see": []}
+# not_run: why no test makes the mistake for real.
+OPTIONAL: dict[str, Any] = {"torch": "", "file": "train.py", "beside": {}, "see": [], "not_run": ""}
 
 
 def one(path: Path, claims: set[str]) -> tuple[dict[str, Any], list[str]]:
@@ -41,6 +42,8 @@ def one(path: Path, claims: set[str]) -> tuple[dict[str, Any], list[str]]:
     if source["code"] != path.stem:
         wrong.append("its code is not its file's name")
     wrong += [f"there is no claim {claim}" for claim in source["claims"] if claim not in claims]
+    if not source["claims"]:
+        wrong.append("it rests on no claim")
     if f"# {path.stem}\n" not in source["wrong"] or f"# {path.stem}" in source["right"]:
         wrong.append("the wrong example marks the lines that are found, the right one none")
     if source["releases"] and not any(releases.within(name, source["releases"]) for name in releases.known()):

@@ -28,6 +28,7 @@ def wanted() -> dict[str, str]:
     }
     market = {
         "name": content.NAME,
+        "description": about,
         "owner": {"name": "The Shardguide authors"},
         "plugins": [{"name": content.NAME, "source": "./", "description": about, "version": VERSION}],
     }

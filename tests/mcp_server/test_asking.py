@@ -57,11 +57,82 @@ async def test_who_does_not_answer_gets_the_questions(server: Any, mode: str, an
 
 
 @BOTH
-async def test_a_wrong_answer_is_said(server: Any, mode: str) -> None:
-    person = Person({"inter": "string and cups", "os": "linux"})
+async def test_a_wrong_answer_is_said_and_asked_again(server: Any, mode: str) -> None:
+    person = Person({"inter": "string and cups", "os": "linux"}, {"inter": "ethernet", "os": "linux"})
+    async with Client(server, mode=mode, elicitation_callback=person) as client:
+        record = (await client.call_tool("backend", OPEN)).structured_content
+    assert record is not None and not record["questions"] and record["answers"]["inter"]["value"] == "ethernet"
+    assert "string and cups" in person.asked[1].message.splitlines()[0] and "--" not in person.asked[1].message
+
+
+@BOTH
+async def test_twice_wrong_is_an_error(server: Any, mode: str) -> None:
+    person = Person({"inter": "string and cups", "os": "linux"}, {"inter": "pigeons", "os": "linux"})
     async with Client(server, mode=mode, elicitation_callback=person) as client:
         result = await client.call_tool("backend", OPEN)
-    assert result.is_error and "string and cups" in result.content[0].text
+    assert result.is_error and "pigeons" in result.content[0].text and len(person.asked) == 2
+
+
+@BOTH
+async def test_closed_questions_are_lists_and_counts_are_numbers(server: Any, mode: str) -> None:
+    """And what the first answers lead to is asked as well: the network only where there is more than one node."""
+    first = {"nodes": 2, "gpu": "H100 SXM 80GB", "intra": "nvlink", "optimizer": "adamw", "param_dtype": "float32"}
+    person = Person(first, {"inter": "infiniband"})
+    async with Client(server, mode=mode, elicitation_callback=person) as client:
+        record = (await client.call_tool("plan", {"model": "7b", "gpus": 16, "torch": "2.13"})).structured_content
+    assert record is not None and record["status"] == "complete" and not record["questions"]
+    assert record["answers"]["nodes"] == {"value": 2, "from": "user"}
+    asked = person.asked[0].requested_schema["properties"]
+    assert asked["nodes"]["type"] == "integer" and asked["gpu"]["type"] == "string"
+    assert set(person.asked[1].requested_schema["properties"]) == {"inter"}
+    person = Person({"on_exhausted": "I don't know", "collectives": "no"}, "decline")
+    async with Client(server, mode=mode, elicitation_callback=person) as client:
+        record = (await client.call_tool("join", {"with": "ddp", "uneven": "yes", "torch": "2.13"})).structured_content
+    assert record is not None and [one["id"] for one in record["questions"]] == ["on_exhausted"]
+    assert person.asked[0].requested_schema["properties"]["on_exhausted"]["enum"] == ["drain", "stop", "I don't know"]
+    flat = {"type", "title", "description", "enum", "minimum", "maxLength"}
+    for form in person.asked:
+        for field in form.requested_schema["properties"].values():
+            assert set(field) <= flat and field["type"] in ("string", "integer", "number", "boolean")
+
+
+@BOTH
+async def test_who_has_said_nothing_is_asked_what_it_is_about(server: Any, mode: str) -> None:
+    person = Person({"words": "should I use nccl or gloo for CUDA GPUs on Linux over InfiniBand, PyTorch 2.13"})
+    async with Client(server, mode=mode, elicitation_callback=person) as client:
+        record = (await client.call_tool("start", {})).structured_content
+    assert record is not None and record["workflow"] == "backend" and record["understood"]["tool"] == "backend"
+    assert record["decisions"][0]["choice"] == "nccl"
+
+
+async def test_what_changes_between_two_rounds_is_asked_again(server: Any, desk: Any) -> None:
+    """The answer to another question than the one that is open now counts for nothing."""
+
+    class Meanwhile(Person):
+        async def __call__(self, context: Any, params: Any) -> types.ElicitResult:
+            if len(self.asked) == 0:
+                from shardguide.frontends import conduct
+
+                with desk.open() as notebook:
+                    notebook.remember(conduct.project(), {"os": "linux"}, "user")
+            return await super().__call__(context, params)
+
+    person = Meanwhile({"inter": "infiniband", "os": "windows"}, {"inter": "ethernet"})
+    async with Client(server, elicitation_callback=person) as client:
+        record = (await client.call_tool("backend", OPEN)).structured_content
+    assert set(person.asked[1].requested_schema["properties"]) == {"inter"}
+    assert record is not None and record["answers"]["inter"]["value"] == "ethernet"
+    assert record["answers"]["os"] == {"value": "linux", "from": "notebook"}
+
+
+async def test_a_state_that_the_client_made_up_is_read_like_arguments(server: Any) -> None:
+    async with Client(server, elicitation_callback=Person(*["decline"] * 8)) as client:
+        for state in ("x", "[]", '{"answers": 3}', '{"answers": {"inter": "infiniband"}}', "9" * 30_000):
+            result = await client.call_tool("backend", OPEN, request_state=state)
+            assert not result.is_error
+        for answers in ('{"os": "BeOS"}', '{"nothing": "x"}'):
+            result = await client.call_tool("backend", OPEN, request_state=f'{{"answers": {answers}}}')
+            assert result.is_error and len(result.content[0].text) < 500
 
 
 @BOTH
@@ -165,3 +236,20 @@ async def test_a_yes_counts_for_what_was_shown_only(server: Any, mode: str) -> N
         result = await client.call_tool("apply", {"id": found["id"]})
     assert result.is_error or result.structured_content["written"] == []
     assert Path("train.py").read_text() == changed
+
+
+@BOTH
+async def test_a_yes_counts_for_what_the_dialogue_had_no_room_for(server: Any, mode: str, monkeypatch: Any) -> None:
+    """A diff of existing files that is longer than a dialogue is not confirmed unseen."""
+    from shardguide.frontends.mcp import server as module
+
+    monkeypatch.setattr(module, "_SHOWN", 100)
+    Path("train.py").write_text(SCRIPT)
+    async with Client(server, mode=mode, elicitation_callback=Person({"write": True})) as client:
+        found = (
+            await client.call_tool("review", {"paths": ["train.py"], "torch": "2.13", "select": ["FSD109"]})
+        ).structured_content
+        assert found is not None
+        result = await client.call_tool("apply", {"id": found["id"]})
+    assert result.is_error and "too long for a dialogue" in result.content[0].text
+    assert Path("train.py").read_text() == SCRIPT

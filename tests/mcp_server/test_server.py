@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from jsonschema import Draft202012Validator
 from mcp import Client, MCPError
 
 pytestmark = pytest.mark.anyio
@@ -54,7 +55,9 @@ async def test_the_list_of_tools(server: Any, mode: str) -> None:
         assert hints is not None and hints.open_world_hint is False
         assert hints.read_only_hint is (tool.name != "apply") and hints.destructive_hint is (tool.name == "apply")
         for name, schema in tool.input_schema["properties"].items():
-            assert schema.get("description") or schema.get("enum"), (tool.name, name)
+            assert schema["description"] and isinstance(schema["type"], str), (tool.name, name)
+            assert schema["type"] != "array" or schema["items"]["type"] == "string"
+        Draft202012Validator.check_schema(tool.input_schema)
 
 
 @BOTH
@@ -89,6 +92,7 @@ async def test_the_record_is_that_of_the_command_line(server: Any, tmp_path: Pat
                     got.setdefault(name, value)
             number += 1
     got.pop("summary")
+    assert [step["tool"] for step in got.pop("next")] == ["init"] and expected.pop("next")
     assert pages > 0 and {name: got[name] for name in sorted(got)} == {
         name: expected[name] for name in sorted(expected)
     }
@@ -133,7 +137,13 @@ async def test_a_long_answer_comes_in_parts_that_hold_everything_once(server: An
         ("docs", {"names": ["a", "b"]}, "one name"),
         ("docs", {"names": ["a\x00b"]}, ""),
         ("backend", {"device": "cuda", "page": 0}, "whole number"),
-        ("start", {}, "few words"),
+        ("plan", {"model": ["a"]}, "model is one value"),
+        ("diagnose", {"paths": {"a": 1}}, "list of texts"),
+        ("review", {"paths": ["train.py"], "migrate": "yes"}, "true or false"),
+        ("review", {"text": "x = 1", "migrate": True}, "takes files"),
+        ("plan", {"gpu_memroy": "80GB"}, "did you mean gpu_memory?"),
+        ("plan", {"gpus": "many"}, "gpus must be a whole number"),
+        ("explain", {"topic": "zzzz qqqq"}, "the tool start"),
         ("apply", {"id": "zzzz"}, "no id"),
         ("apply", {"id": "abcd1234"}, "no guidance"),
         ("plan", {"torch": "9.9"}, "9.9"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -173,3 +176,113 @@ def test_configurations_of_hosts(tmp_path: Path, host: str) -> None:
     assert (
         servers["shardguide"]["args"] == ["-m", "shardguide", "mcp"] and Path(servers["shardguide"]["command"]).exists()
     )
+
+
+def _started(tmp_path: Path, *more: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shardguide", "mcp", "--notebook", str(tmp_path / "n.db"), *more],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=ENV,
+    )  # fmt: skip
+    return process
+
+
+def _greeted(process: subprocess.Popen[str]) -> None:
+    hello = {
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}},
+    }  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(json.dumps(hello) + "\n")
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["id"] == 1
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_at_once_and_without_a_word(tmp_path: Path, sent: signal.Signals) -> None:
+    process = _started(tmp_path)
+    _greeted(process)
+    process.send_signal(sent)
+    assert process.wait(10) == -sent  # standard input is still open
+    assert process.communicate() == ("", "")
+
+
+def test_a_client_that_is_gone_is_no_error(tmp_path: Path) -> None:
+    process = _started(tmp_path)
+    _greeted(process)
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}) + "\n")
+    process.stdin.flush()
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    assert process.wait(10) == 0 and process.stderr.read() == ""
+    process.stderr.close()
+
+
+def test_what_is_no_message_does_not_end_it(tmp_path: Path) -> None:
+    process = _started(tmp_path)
+    _greeted(process)
+    call = {
+        "jsonrpc": "2.0",
+        "id": 7,
+        "method": "tools/call",
+        "params": {"name": "docs", "arguments": {"names": ["fully_shard"]}},
+    }
+    lines = "\n".join(["garbage", "{}", "[]", '{"jsonrpc": "2.0"', json.dumps(call)])
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(f"{lines}\n")
+    process.stdin.flush()
+    got: list[dict[str, Any]] = []
+    for line in iter(process.stdout.readline, ""):
+        got.append(json.loads(line))
+        if got[-1].get("id") == 7:
+            break
+    assert got[-1]["result"]["structuredContent"]["name"] == "torch.distributed.fsdp.fully_shard"
+    out, err = process.communicate(timeout=10)
+    assert (out, err, process.returncode) == ("", "", 0)
+
+
+def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        process = _started(tmp_path, "--http", str(taken.getsockname()[1]))
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 2 and out == "" and err.count("\n") == 1 and "address already in use" in err
+
+
+async def test_two_clients_at_once_over_http(http_url: str) -> None:
+    got: list[tuple[str, str]] = []
+
+    async def one(client: Client, inter: str) -> None:
+        for _ in range(5):
+            record = (await client.call_tool("backend", {**ASKED, "inter": inter})).structured_content
+            assert record is not None
+            got.append((inter, record["answers"]["inter"]["value"]))
+
+    async with Client(http_url) as first, Client(http_url, mode="legacy") as second, anyio.create_task_group() as group:
+        group.start_soon(one, first, "infiniband")
+        group.start_soon(one, second, "ethernet")
+    assert sorted(got) == [("ethernet", "ethernet")] * 5 + [("infiniband", "infiniband")] * 5
+
+
+async def test_the_guard_is_on_in_the_server(over_stdio: Callable[..., Any]) -> None:
+    """Every tool in the real process; afterwards nothing but the notebook has been written."""
+    async with over_stdio() as client:
+        before = {path: path.stat().st_mtime_ns for path in client.folder.parent.rglob("*")}
+        (client.folder / "train.py").write_text(
+            'import torch.distributed as dist\n\ndist.init_process_group("nccl", group_name="x")\n'
+        )
+        for name, arguments in (
+            ("plan", {"model": "7b", "gpus": 8, "torch": "2.13"}),
+            ("review", {"paths": ["train.py"], "torch": "2.13"}),
+            ("review", {"paths": ["train.py"], "migrate": True, "torch": "2.13"}),
+            ("explain", {"topic": "join", "torch": "2.13"}),
+            ("docs", {"action": "changes", "names": ["2.12", "2.15"]}),
+        ):
+            result = await client.call_tool(name, arguments)
+            assert not result.is_error, result.content
+        found = (await client.call_tool("review", {"paths": ["train.py"], "torch": "2.13"})).structured_content
+        assert (await client.call_tool("apply", {"id": found["id"]})).is_error
+        new = {path for path in client.folder.parent.rglob("*") if path not in before}
+    assert {path.name for path in new if "stdio.db" not in path.name} == {"train.py"}

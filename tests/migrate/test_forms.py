@@ -446,3 +446,24 @@ def test_paths_that_are_not_there(tmp_path: Path) -> None:
         migrate((str(tmp_path / "none.py"),), "2.13")
     with pytest.raises(UnusableInput):
         migrate((str(tmp_path),), "2.13")
+
+
+def test_a_test_of_the_type_decides(tmp_path: Path) -> None:
+    after, left, _ = moved(
+        tmp_path,
+        HEAD
+        + """from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def main(flag):
+    model = torch.nn.Linear(2, 2)
+    model = FSDP(model) if flag else DDP(model)
+    if isinstance(model, FSDP):
+        return model.module, model.state_dict()
+    elif isinstance(model, DDP):
+        return model.module, model.module.state_dict()
+""",
+    )
+    assert left == []
+    assert "return model, get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))" in after
+    assert "return model.module, model.module.state_dict()" in after

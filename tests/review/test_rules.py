@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,9 @@ def found(text: str, rule: rule_store.Rule, tmp_path) -> list[tuple[int, str]]:
     release = rule.torch or ("" if not rule.releases else rule.releases.split("-")[0])
     result = review((str(path), *(str(tmp_path / name) for name in rule.beside)), release, frozenset(CODES))
     assert not result.problems
+    for one in result.findings:  # every word of its message is filled in
+        message = rule_store.get(one.code).message
+        assert set(re.findall(r"{(\w+)}", message)) <= {word for word, _ in one.words}, (one.code, message)
     return [(finding.line, finding.code) for finding in result.findings]
 
 
@@ -34,6 +38,30 @@ def test_wrong_example(code: str, tmp_path) -> None:
 def test_right_example(code: str, tmp_path) -> None:
     rule = rule_store.get(code)
     assert found(rule.right, rule, tmp_path) == []
+
+
+# Mistakes that tests of other folders make for real.
+ELSEWHERE = {
+    "FSD603": "knowledge/test_witnesses_join.py::test_join_of_zero_before_ddp_hangs",
+    "FSD604": "knowledge/test_witnesses_join.py::test_join_leaves_the_optimizer_behind",
+    "FSD606": "knowledge/test_witnesses_join.py::test_join_of_ddp_and_zero_steps_with_old_gradients",
+    "FSD618": "join_check/test_runs.py::test_broken_variants",
+}
+
+
+def test_each_mistake_is_made_for_real_or_says_why_not() -> None:
+    """By the code in the name of a test that runs it, by the table above, or by the rule's own reason."""
+    here = Path(__file__).parent
+    for place in ELSEWHERE.values():
+        file, _, name = place.partition("::")
+        assert f"def {name}(" in (here.parent / file).read_text()
+    names = [
+        name for file in here.glob("test_run*.py") for name in re.findall(r"^def (test_\w+)", file.read_text(), re.M)
+    ]
+    run = {code for name in names for code in re.findall(r"FSD\d{3}", name)} | set(ELSEWHERE)
+    why = {code for code in CODES if rule_store.get(code).not_run}
+    assert run <= set(CODES) and not run & why
+    assert set(CODES) - run - why == set()
 
 
 def test_releases_exist() -> None:

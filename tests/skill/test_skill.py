@@ -45,6 +45,35 @@ def test_the_validator_would_refuse_another(written: Path) -> None:
     assert validator.validate(written)
 
 
+# What people say, and what has little to do with it; an agent sees only the description.
+ABOUT = [
+    "shard my 70B model over 16 H100s", "the job hangs after the first epoch on 4 nodes", "NCCL watchdog timeout on rank 3",
+    "torchrun cannot find the master", "sbatch script for multi-node PyTorch training", "bf16 or fp16 for fully_shard?",
+    "clip_grad_norm_ with DTensor parameters", "no_sync and gradient accumulation in DDP", "save a sharded checkpoint and load it on fewer GPUs",
+    "ranks run out of batches at different steps", "should I offload to the CPU", "convert FullyShardedDataParallel to FSDP2",
+    "init_process_group with tcp://", "gloo or nccl", "2-D device mesh for HSDP", "tensor parallel together with FSDP",
+    "ZeroRedundancyOptimizer with DDP", "activation checkpointing runs out of memory", "review my multi-GPU training script",
+    "read this Flight Recorder dump",
+]  # fmt: skip
+WORDS = {
+    0: "shards a model", 1: "hang", 2: "timeout", 3: "torchrun", 4: "Slurm", 5: "mixed precision", 6: "clips", 7: "accumulates gradients",
+    8: "reshards checkpoints", 9: "uneven inputs", 10: "CPU offload", 11: "FSDP1 to FSDP2", 12: "process groups", 13: "Gloo",
+    14: "device meshes", 15: "tensor parallel", 16: "ZeroRedundancyOptimizer", 17: "checkpoints activations", 18: "reviews",
+    19: "Flight Recorder",
+}  # fmt: skip
+NOT_ABOUT = {
+    "out of memory on my one GPU": "one GPU", "serve a model with vLLM on 4 GPUs": "inference servers", "pmap in JAX": "JAX",
+    "MirroredStrategy": "TensorFlow",
+}  # fmt: skip
+
+
+def test_the_description_covers_what_people_say() -> None:
+    assert len(ABOUT) == 20 and set(WORDS) == set(range(20))
+    assert all(word in content.DESCRIPTION for word in WORDS.values())
+    apart = content.DESCRIPTION.partition("Not for")[2]
+    assert all(word in apart for word in NOT_ABOUT.values())
+
+
 def test_it_is_short_and_leads_to_every_reference(files: dict[str, str]) -> None:
     skill = files["SKILL.md"]
     assert (
@@ -69,7 +98,7 @@ def test_all_of_the_knowledge_is_in_it(files: dict[str, str]) -> None:
     whole = "\n".join(files.values())
     plain = re.sub(r"\\(.)", r"\1", whole)
     for code in rule_store.codes():
-        assert f"{code} " in plain
+        assert f"{code} " in files[f"references/rules-{code[3]}xx.md"]
     missing = [name for name in diagnosis_store.ids() if diagnosis_store.get(name).title not in plain]
     assert not missing
     for name in pattern_store.ids():
@@ -78,6 +107,22 @@ def test_all_of_the_knowledge_is_in_it(files: dict[str, str]) -> None:
             assert snippet.code.strip() in whole, name
     texts = [claims_store.get(name).text for name in claims_store.ids()]
     assert sum(text in plain for text in texts) > 0.75 * len(texts)  # the others speak of other releases
+
+
+def test_no_file_is_too_long_to_be_opened_as_a_whole(files: dict[str, str]) -> None:
+    assert max(len(text.encode()) for text in files.values()) <= 25_000
+    for name, text in files.items():
+        found = re.fullmatch(r"(references/.+)-code(-\d)?\.md", name)
+        if found is not None:
+            whole = files[f"{found[1]}.md"]
+            assert name in whole and "```" not in whole and "```" in text
+
+
+def test_every_link_leads_to_a_file(files: dict[str, str]) -> None:
+    for name, text in files.items():
+        for link in re.findall(r"references/[A-Za-z0-9_-]+\.md", text):
+            assert link in files, (name, link)
+        assert not re.search(r"/(?:home|root|tmp|work|Users)/(?!FOLDER)[a-z]", text.replace("/tmp/", "")), name
 
 
 def test_another_release(files: dict[str, str]) -> None:
@@ -102,8 +147,31 @@ def test_the_plugin_files() -> None:
     assert plugin["version"] == market["plugins"][0]["version"]
 
 
+# Where each agent's own documentation says that it looks (a project, the home folder):
+# https://code.claude.com/docs/en/skills, https://developers.openai.com/codex/skills, https://cursor.com/docs/context/skills,
+# https://geminicli.com/docs/cli/using-agent-skills, https://docs.github.com/en/copilot/concepts/agents/about-agent-skills,
+# https://docs.windsurf.com/windsurf/cascade/skills
+READ = {
+    "claude-code": ({".claude"}, {".claude"}),
+    "codex": ({".agents"}, {".agents"}),
+    "cursor": ({".agents", ".cursor"}, {".agents", ".cursor"}),
+    "gemini": ({".agents", ".gemini"}, {".agents", ".gemini"}),
+    "copilot": ({".agents", ".github", ".claude"}, {".copilot", ".agents", ".claude"}),
+    "windsurf": ({".windsurf"}, {".codeium/windsurf"}),
+}
+
+
 @pytest.mark.parametrize("agent", places.AGENTS)
-@pytest.mark.parametrize("user", [[], ["--user"]])
+def test_each_agent_looks_where_it_is_put(agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for user, root in ((False, tmp_path), (True, tmp_path / "home")):
+        folder = Path(places.folder_of(agent, user))
+        assert folder.name == content.NAME and folder.parent.name == "skills"
+        assert str(folder.parent.parent.relative_to(root)) in READ[agent][user]
+
+
+@pytest.mark.parametrize(("agent", "user"), [("claude-code", []), ("codex", ["--user"])])
 def test_install_and_uninstall(shardguide: Shardguide, agent: str, user: list[str]) -> None:
     refused = shardguide("skill", "install", "--agent", agent, *user)
     assert refused.status == 2 and "--yes" in refused.err and "new  SKILL.md" in refused.err

@@ -17,6 +17,7 @@ from shardguide.workflows import catalogue
 from shardguide.workflows.sources import knowledge_version
 
 _MOST = 64 << 20  # bytes of files that are read to tell two requests apart
+_SAME = ("decisions", "diagnoses", "findings", "diff", "snippets", "checks")
 
 
 class Earlier(NamedTuple):
@@ -49,7 +50,9 @@ def request(task: str, arguments: dict[str, Any], remembered: dict[str, Any], pr
             files[one] = sha256(content).hexdigest()
     takes = catalogue.arguments_of(catalogue.TASKS[task])
     known = {name: value for name, value in {**remembered, **arguments}.items() if name in takes and name != "torch"}
-    return digest("request", project, task, sorted((name, str(value)) for name, value in known.items()), sorted(files.items()))
+    return digest(
+        "request", project, task, sorted((name, str(value)) for name, value in known.items()), sorted(files.items())
+    )
 
 
 def find(notebook: Notebook, key: str) -> Earlier | None:
@@ -75,7 +78,7 @@ def compared(before: Earlier, record: dict[str, Any]) -> str:
     was = {one["id"]: one["choice"] for one in before.record.get("decisions", ())}
     now_ = {one["id"]: one["choice"] for one in record.get("decisions", ())}
     other = [name for name in dict.fromkeys((*was, *now_)) if was.get(name) != now_.get(name)]
-    whole = all(before.record.get(name) == record.get(name) for name in ("decisions", "diagnoses", "findings", "diff", "snippets", "checks"))
+    whole = all(before.record.get(name) == record.get(name) for name in _SAME)
     if other:
         found = f"other now: {', '.join(name.replace('_', ' ') for name in other)}"
     elif whole:

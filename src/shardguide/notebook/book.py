@@ -8,7 +8,20 @@ from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from shardguide.notebook.place import Place
 from shardguide.notebook.store import Store, Unreachable, shown
-from shardguide.notebook.values import MAX_ANSWERS, MAX_RESULT, checked_name, checked_text, dump, encode, now
+from shardguide.notebook.values import (
+    ID_DIGITS,
+    LONGEST_ID,
+    MAX_ANSWERS,
+    MAX_RESULT,
+    SHORTEST_ID,
+    checked_id,
+    checked_name,
+    checked_text,
+    dump,
+    encode,
+    now,
+    same_answer,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -17,9 +30,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 STATES = ("draft", "approved", "rejected")
-_ID = frozenset("0123456789abcdef")
-_SHORTEST = 4  # digits of an id that a person types
-_LONGEST = 64
 
 # The last row of the log; a guidance without one is a draft.
 _STATE = "(SELECT state FROM approvals WHERE guidance = {} ORDER BY number DESC LIMIT 1)"
@@ -156,7 +166,9 @@ class Notebook:
         """
         checked_text(project, "A project")
         if state is None:
-            self._write(lambda connection: connection.execute("DELETE FROM conversations WHERE project = ?", (project,)))
+            self._write(
+                lambda connection: connection.execute("DELETE FROM conversations WHERE project = ?", (project,))
+            )
             return
         text = dump(state)
         self._write(
@@ -218,8 +230,8 @@ class Notebook:
     def resolve(self, identity: str) -> str:
         """The whole id for the first digits of it."""
         start = identity.strip().lower()
-        if not _SHORTEST <= len(start) <= _LONGEST or not _ID.issuperset(start):
-            raise UnusableInput(f"{identity[:80]!r} is no id of a guidance: give at least {_SHORTEST} of its digits.")
+        if not SHORTEST_ID <= len(start) <= LONGEST_ID or not ID_DIGITS.issuperset(start):
+            raise UnusableInput(f"{identity[:80]!r} is no id of a guidance: give at least {SHORTEST_ID} of its digits.")
         rows = self._read(
             "SELECT id FROM guidance WHERE substr(id, 1, ?) = ? ORDER BY id = ? DESC, id LIMIT 4",
             (len(start), start, start),
@@ -354,13 +366,6 @@ class Notebook:
             return None
 
 
-def checked_id(identity: object) -> str:
-    """An id as Guidance makes them."""
-    if not isinstance(identity, str) or not _SHORTEST <= len(identity) <= _LONGEST or not _ID.issuperset(identity):
-        raise UnusableInput(f"{str(identity)[:80]!r} is no id of a guidance.")
-    return identity
-
-
 def _remember(connection: Connection, rows: list[tuple[str, str, str, str, str, str]]) -> None:
     """Write answers: project, name, value, unit, source, since."""
     connection.executemany(
@@ -378,7 +383,7 @@ def _remember(connection: Connection, rows: list[tuple[str, str, str, str, str, 
 def _keep(connection: Connection, row: tuple[str, str, str, str, str, str, str]) -> None:
     """Write a guidance: id, workflow, torch, knowledge, status, result, created."""
     old = connection.execute("SELECT result FROM guidance WHERE id = ?", row[:1]).fetchone()
-    if old is not None and old[0] != row[5]:
+    if old is not None and old[0] != row[5] and not same_answer(old[0], row[5]):
         state = connection.execute("SELECT " + _STATE.format("?"), row[:1]).fetchone()[0]
         if state not in (None, "draft"):
             connection.execute(

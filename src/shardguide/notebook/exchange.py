@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import TYPE_CHECKING, Any
-from shardguide.notebook.values import MAX_RESULT, checked_name, checked_text, dump, encode
+from shardguide.notebook.values import MAX_RESULT, checked_id, checked_name, checked_text, dump, encode
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -42,7 +42,7 @@ def export(read: Callable[[str], list[tuple[Any, ...]]]) -> dict[str, Any]:
 
 def checked(record: object) -> Rows:
     """The rows of an export, every field looked at; UnusableInput for anything that export() does not write."""
-    from shardguide.notebook.book import STATES, checked_id
+    from shardguide.notebook.book import STATES
 
     if not isinstance(record, Mapping) or record.get("schema") != SCHEMA:
         raise UnusableInput(f"This is no export of a notebook: its schema is not {SCHEMA}.")
@@ -75,8 +75,6 @@ def checked(record: object) -> Rows:
 
 def _checked_guidance(entry: Mapping[str, Any]) -> str:
     """The JSON text of an exported guidance."""
-    from shardguide.notebook.book import checked_id
-
     identity, result = checked_id(entry["id"]), entry["result"]
     if not isinstance(result, Mapping) or result.get("id") != identity:
         raise UnusableInput(f"The export's guidance {identity} is not an object with that id.")

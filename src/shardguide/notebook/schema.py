@@ -41,6 +41,8 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "what was typed",
         # Lines typed in conversations, for the terminal's history; the oldest go.
-        ("CREATE TABLE typed (number INTEGER PRIMARY KEY, project TEXT NOT NULL, line TEXT NOT NULL, at TEXT NOT NULL)",),
+        (
+            "CREATE TABLE typed (number INTEGER PRIMARY KEY, project TEXT NOT NULL, line TEXT NOT NULL, at TEXT NOT NULL)",
+        ),
     ),
 )

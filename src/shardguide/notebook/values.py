@@ -13,6 +13,9 @@ MAX_VALUE = 64 * 1024  # bytes of JSON
 MAX_RESULT = 16 * 1024 * 1024  # bytes of JSON
 MAX_ANSWERS = 1000  # per project
 MAX_TEXT = 8192  # characters of a note, a source or a project's path
+SHORTEST_ID = 4  # digits of an id that a person types
+LONGEST_ID = 64
+ID_DIGITS = frozenset("0123456789abcdef")
 _DEPTH = 4  # lists in lists
 
 
@@ -26,6 +29,17 @@ def checked_name(name: object) -> str:
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or not name.isprintable():
         raise UnusableInput(f"{str(name)[:40]!r} cannot name an answer: 1 to {MAX_NAME} printable characters.")
     return name
+
+
+def checked_id(identity: object) -> str:
+    """An id as Guidance makes them."""
+    if (
+        not isinstance(identity, str)
+        or not SHORTEST_ID <= len(identity) <= LONGEST_ID
+        or not ID_DIGITS.issuperset(identity)
+    ):
+        raise UnusableInput(f"{str(identity)[:80]!r} is no id of a guidance.")
+    return identity
 
 
 def checked_text(text: object, what: str) -> str:
@@ -74,3 +88,21 @@ def _encodable(text: str) -> bool:
 def dump(value: Any) -> str:
     """Compact JSON in ASCII, which no encoding can break."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def same_answer(one: str, other: str) -> bool:
+    """Whether two records, as JSON, answer the same thing alike: where an input was known from, and what leads on, is no part of that."""
+    return _answer(json.loads(one)) == _answer(json.loads(other))
+
+
+def _answer(record: Any) -> Any:
+    if not isinstance(record, dict):
+        return record
+    kept = {name: value for name, value in record.items() if name not in ("next", "approval", "understood")}
+    answers = kept.get("answers")
+    if isinstance(answers, dict):
+        kept["answers"] = {name: one.get("value") if isinstance(one, dict) else one for name, one in answers.items()}
+    release = kept.get("torch")
+    if isinstance(release, dict):
+        kept["torch"] = {name: value for name, value in release.items() if name != "known_from"}
+    return kept

@@ -21,7 +21,7 @@ _ROCM = "rocm-smi --showproductname --showmeminfo vram"
 _XPU = "xpu-smi discovery"
 
 BY_FIELD: dict[str, FindOut] = {
-    "model": FindOut("ls PATH/OF/THE/CHECKPOINT", "give the path of its config.json or of the folder; the size, such as 7b, will do at first"),
+    "model": FindOut("ls PATH/OF/THE/CHECKPOINT", "give the path of its config.json or its folder; a size such as 7b will do at first"),
     "torch": FindOut('python -c "import torch; print(torch.__version__)"', "the release is the answer", True),
     "gpus": FindOut("nvidia-smi -L", "one line for each GPU of this node; times the number of nodes", True),
     "nodes": FindOut("echo $SLURM_JOB_NUM_NODES", "under Slurm; else the number of hosts that you start the job on", True),
@@ -32,14 +32,14 @@ BY_FIELD: dict[str, FindOut] = {
     "inter": FindOut("ls /sys/class/infiniband; ibv_devinfo | grep link_layer",
                      "InfiniBand is infiniband, Ethernet is RoCE; no such folder: plain Ethernet", True),
     "optimizer": FindOut("grep -n optim train.py", "the class that is constructed", True),
-    "param_dtype": FindOut("print(next(model.parameters()).dtype)  # in your script, just before sharding", "the dtype is the answer", True),
+    "param_dtype": FindOut("print(next(model.parameters()).dtype)  # just before sharding", "the dtype is the answer", True),
     "device": FindOut('python -c "import torch; print(torch.version.cuda, torch.version.hip, torch.xpu.is_available())"',
                       "the first that is not None or False: cuda, rocm, xpu; else cpu", True),
     "os": FindOut("uname -s", "Linux or Darwin (macOS)", True),
     "ipoib": FindOut("ip -brief address | grep ib", "an ib interface with an address: yes", True),
     "method": FindOut("env | grep -E '^(RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)='  # in a process of the job",
                       "all four are set: env, which is also what torchrun needs", True),
-    "backend": FindOut("shardguide backend", "it chooses one for the device and the network: nccl for CUDA GPUs, gloo for CPUs, xccl for XPUs"),
+    "backend": FindOut("shardguide backend", "it chooses one for the device and the network: CUDA: nccl, CPU: gloo, XPU: xccl"),
     "address": FindOut("hostname -I  # on the machine of rank 0", "an address that all machines reach, and a free port, as ADDRESS:29500"),
     "path": FindOut("df -hT", "a folder on a file system that all machines share; the file itself must not exist yet"),
     "with": FindOut("grep -nE 'DistributedDataParallel|ZeroRedundancyOptimizer|fully_shard|FullyShardedDataParallel|Joinable' train.py",
@@ -47,8 +47,8 @@ BY_FIELD: dict[str, FindOut] = {
     "uneven": FindOut("print(torch.distributed.get_rank(), len(loader))  # on every rank",
                       "different numbers: yes; a loader without a length: unknown", True),
     "on_exhausted": FindOut("shardguide explain join-early-termination",
-                            "drain if every sample must be used; stop if some may be left over, or the loop has collectives of its own"),
-    "collectives": FindOut("grep -nE 'dist\\.|SyncBatchNorm' train.py", "SyncBatchNorm, or a collective inside of the loop: yes; nothing: no"),
+                            "drain if every sample must be used; stop if some may be left over"),
+    "collectives": FindOut("grep -nE 'dist\\.|SyncBatchNorm' train.py", "SyncBatchNorm, or any of these in the loop: yes; nothing: no"),
     "goal": FindOut("shardguide explain fsdp1-or-fsdp2", "what FSDP2 does differently; memory is what most come for"),
     "current": FindOut("ls *.py *.yaml", "the path of the script with the FSDP calls or of the accelerate configuration, or such as "
                        "api=fsdp1,param=fp16"),

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 LONGEST = 1 << 20  # characters
 
-_PROMPT = re.compile(r"^\s*(?:\(\S+\) ?)?(?:\S+@\S+[^$#\n]*|[\w.~/-]*)[$#] .*$|^>>> .*$", re.MULTILINE)  # the command itself, pasted along
+_PROMPT = re.compile(
+    r"^\s*(?:\(\S+\) ?)?(?:\S+@\S+[^$#\n]*|[\w.~/-]*)[$#] .*$|^>>> .*$", re.MULTILINE
+)  # the command itself, pasted along
 
 
 def read(field: str, text: str) -> str:
@@ -53,7 +55,9 @@ def _host_memory(text: str) -> str:
     found = re.findall(r"^Mem:\s+(\d{9,16})\b", text, re.MULTILINE) or re.findall(r"^(\d{9,16})$", text, re.MULTILINE)
     if found:
         return f"{_only(found)}B"
-    rounded = _only(re.findall(r"^Mem:\s+(\d+(?:\.\d+)?[GT])i?\b", text, re.MULTILINE))  # free -h counts in powers of two
+    rounded = _only(
+        re.findall(r"^Mem:\s+(\d+(?:\.\d+)?[GT])i?\b", text, re.MULTILINE)
+    )  # free -h counts in powers of two
     return f"{rounded}iB" if rounded else ""
 
 

@@ -7,6 +7,7 @@ import ast
 from shardguide.guidance.hints import TYPE_CHECKING
 
 from ..review.project import Definition, File, Project, dotted_text
+from ..review.survey import statements
 
 if TYPE_CHECKING:
     from .values import Value
@@ -125,7 +126,7 @@ class Classes:
     def local(self, file: File, name: str) -> ast.ClassDef | None:
         """A class that is defined inside a function."""
         if file not in self._local:
-            self._local[file] = {node.name: node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)}
+            self._local[file] = {node.name: node for node in statements(file.tree) if isinstance(node, ast.ClassDef)}
         return self._local[file].get(name)
 
     def derived(self, name: str) -> list[Class]:
@@ -141,7 +142,7 @@ class Classes:
             for file in self.project.files:
                 if not any(head in file.text for head in heads):
                     continue
-                for node in ast.walk(file.tree):
+                for node in statements(file.tree):
                     if not isinstance(node, ast.ClassDef) or node in seen or not node.bases:
                         continue
                     one = self.of(file, node)

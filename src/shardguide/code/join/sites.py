@@ -6,6 +6,7 @@ import ast
 import re
 
 from ..review.project import File, Project, dotted_text
+from ..review.survey import inner_statements, statements
 from .classes import Class, join_name
 from .steps import Event, Loop, Notify, Path, Site, Step
 from .trace import Tracer
@@ -77,7 +78,7 @@ def _functions(
     managers: set[str],
     out: list[tuple[File, ast.FunctionDef | ast.AsyncFunctionDef | None]],
 ) -> None:
-    for one in ast.iter_child_nodes(node):
+    for one in inner_statements(node):
         if (
             isinstance(one, (ast.With, ast.AsyncWith))
             and any(_opens(file, item, project, managers) for item in one.items)
@@ -111,13 +112,13 @@ def _managers(project: Project) -> set[str]:
     out = set()
     for file in project.files:
         if "Join(" in file.text and "contextmanager" in file.text:
-            for node in ast.walk(file.tree):
+            for node in file.survey.calls:
                 if (
                     isinstance(node, ast.FunctionDef)
                     and _manager(node)
                     and any(
                         isinstance(one, ast.With) and any(_opens(file, item, project, set()) for item in one.items)
-                        for one in ast.walk(node)
+                        for one in statements(node)
                     )
                 ):
                     out.add(node.name)
@@ -143,7 +144,7 @@ def follow_hosts(world: World, known: bool) -> list[Found]:
                 tracer.block(file.tree.body)
                 return constant(None)
             tracer.root = node
-            owner = next((c for c in ast.walk(file.tree) if isinstance(c, ast.ClassDef) and node in c.body), None)
+            owner = next((c for c in statements(file.tree) if isinstance(c, ast.ClassDef) and node in c.body), None)
             cls = world.of(file, owner) if owner is not None else None
             bound = None
             if cls is not None and node.args.args and node.args.args[0].arg == "self":

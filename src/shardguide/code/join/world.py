@@ -30,7 +30,7 @@ class World(Classes):
     def __init__(self, project: Project) -> None:
         super().__init__(project)
         self._leads: frozenset[str] | None = None
-        self._names: dict[ast.AST, frozenset[str]] = {}
+        self._names: dict[ast.AST, set[str]] = {}
         self.left = STATEMENTS
         self.written: dict[ast.AST, str] = {}
         self.short: dict[ast.AST, bool] = {}
@@ -47,36 +47,32 @@ class World(Classes):
     def leads_on(self, node: ast.AST) -> bool:
         """Whether a piece of code calls one of them."""
         names = self._names.get(node)
+        if names is None and not self._names:
+            self._names = {one: names for file in self.project.files for one, names in file.survey.used.items()}
+            names = self._names.get(node)
         if names is None:
-            names = self._names[node] = frozenset(_called(node))
+            names = self._names[node] = _called(node)
         return not names.isdisjoint(self.leads)
 
     def changed(self, file: File) -> tuple[frozenset[str], frozenset[str]]:
-        """Attributes that a file sets outside constructors, and those that it counts up there."""
+        """Attributes that a file sets outside constructors, and those that it only counts up there."""
         if file not in self.mutable:
             plain: set[str] = set()
             counted: set[str] = set()
-            for node in ast.walk(file.tree):
-                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name != "__init__":
-                    for inner in ast.walk(node):
-                        if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store):
-                            plain.add(inner.attr)
-                        if isinstance(inner, ast.AugAssign) and isinstance(inner.target, ast.Attribute):
-                            counted.add(inner.target.attr)
-            counts = {one for one in counted if not _set_plainly(file, one)}
+            assigned: set[str] = set()
+            for function in file.survey.calls:
+                if function.name == "__init__":
+                    continue
+                for inner in ast.walk(function):
+                    if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store):
+                        plain.add(inner.attr)
+                    elif isinstance(inner, ast.AugAssign) and isinstance(inner.target, ast.Attribute):
+                        counted.add(inner.target.attr)
+                    elif isinstance(inner, ast.Assign):
+                        assigned.update(t.attr for t in inner.targets if isinstance(t, ast.Attribute))
+            counts = counted - assigned
             self.mutable[file] = (frozenset(plain - counts), frozenset(counts))
         return self.mutable[file]
-
-
-def _set_plainly(file: File, name: str) -> bool:
-    for node in ast.walk(file.tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name != "__init__":
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.Assign) and any(
-                    isinstance(t, ast.Attribute) and t.attr == name for t in inner.targets
-                ):
-                    return True
-    return False
 
 
 def _leading(project: Project) -> frozenset[str]:
@@ -87,11 +83,9 @@ def _leading(project: Project) -> frozenset[str]:
     calls: dict[str, set[str]] = {}
     plain = HARMLESS | BUILTINS
     for file in project.files:
-        for node in ast.walk(file.tree):
-            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                continue
+        for node, names in file.survey.used.items():
             if node.name not in plain or "Join" in file.text:
-                calls.setdefault(node.name, set()).update(_called(node))
+                calls.setdefault(node.name, set()).update(names)
     out = {*COLLECTIVES, *GROUP_METHODS, *REDUCER, "notify_join_context", "prepare_for_backward", "backward"}
     again = True
     while again:

@@ -67,6 +67,9 @@ def _at_run_time(unit: Unit, call: ast.Call) -> None:
     known = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
     if strategy.literal(Plan(unit, call, {}), known.get("sharding_strategy")) == "NO_SHARD":
         raise Refusal("no-shard")
+    policy = unit.bound(known["auto_wrap_policy"]) if "auto_wrap_policy" in known else None
+    if isinstance(policy, ast.Call) and unit.canon(policy.func) == "CustomPolicy":
+        raise Refusal("custom-policy")
     if "CustomPolicy" in unit.near:
         unit.todo(call, "custom-policy-possible")
     if not unit.target.takes("torch.distributed.fsdp.fully_shard", "ignored_params"):

@@ -7,6 +7,7 @@ import re
 
 from .checkpoints import static
 from .names import FSDP1, SETTINGS, arguments
+from .narrow import narrowed
 from .todos import Refusal
 from .unit import Unit
 
@@ -55,13 +56,18 @@ def calls(unit: Unit) -> None:
 def names(unit: Unit) -> None:
     """FSDP1's class as a type, the wrapped module, and private parts."""
     for node in ast.walk(unit.file.tree):
+        if id(node) in unit.handled:
+            continue
         if isinstance(node, (ast.Name, ast.Attribute)) and unit.canon(node) == FSDP1:
             _class(unit, node)
         elif isinstance(node, ast.Attribute) and node.attr in ("module", "_fsdp_wrapped_module"):
             kinds = unit.reading.kinds(node.value)
-            if "ddp" in kinds and unit.is_fsdp1(node.value):
+            of = narrowed(unit, node.value)
+            if not unit.is_fsdp1(node.value) or of == "other":
+                continue
+            if "ddp" in kinds and not of:
                 unit.leave(node, "attribute", node.attr, Refusal("ddp-too"))
-            elif kinds == {"fsdp1"} and unit.is_fsdp1(node.value):
+            elif kinds == {"fsdp1"} or of == "fsdp1":
                 owner = node.value
                 unit.source.replace(node, lambda owner=owner: unit.source.text(owner))  # type: ignore[misc]
                 unit.use(node, "attribute", node.attr, "converted")
@@ -212,7 +218,7 @@ def _no_sync(unit: Unit, node: ast.Call) -> None:
     kinds = unit.reading.kinds(owner)
     if args or node.keywords or unit.full(owner) or any(word in ast.unparse(owner).lower() for word in _NOT_MODELS):
         return
-    if kinds == {"ddp"}:
+    if kinds == {"ddp"} or narrowed(unit, owner) == "other":
         return
     unit.certain(owner)
     sure = kinds == {"fsdp1"} or ("fsdp1" in kinds and "DistributedDataParallel" not in unit.near)

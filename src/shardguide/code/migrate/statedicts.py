@@ -7,6 +7,7 @@ import ast
 from . import checkpoints, options
 from .checkpoints import static
 from .names import arguments
+from .narrow import narrowed
 from .options import DEFAULT, Kind
 from .todos import Refusal
 from .unit import Unit
@@ -28,7 +29,7 @@ _LOAD = (
 def settings(unit: Unit) -> None:
     """set_state_dict_type: remembered for the group, and taken away."""
     for node in ast.walk(unit.file.tree):
-        if static(unit, node) != "set_state_dict_type":
+        if static(unit, node) != "set_state_dict_type" or id(node) in unit.handled:
             continue
         assert isinstance(node, ast.Call)
         given = arguments(node, "state_dict_type")
@@ -66,6 +67,8 @@ def contexts(unit: Unit) -> None:
         if not isinstance(node, ast.With):
             continue
         for item in node.items:
+            if id(item.context_expr) in unit.handled:
+                continue
             if static(unit, item.context_expr) == "state_dict_type" or unit.is_method(
                 item.context_expr, "state_dict_type"
             ):
@@ -280,9 +283,15 @@ def _model(unit: Unit, node: ast.Call, function: ast.Attribute) -> None:
     if inside is not None and ast.unparse(owner) == inside[0]:
         kind = inside[1]
     elif unit.is_fsdp1(owner):
-        if "ddp" in unit.reading.kinds(owner):
-            raise Refusal("ddp-too")
+        of = narrowed(unit, owner)
+        if of == "other":
+            return
         kind = in_force(unit, node)
+        if "ddp" in unit.reading.kinds(owner) and not of:
+            if kind.full != "False" or function.attr != "state_dict":
+                raise Refusal("ddp-too")
+            unit.use(node, "state dict", function.attr, "kept", "sharded-as-it-is")  # DTensors, without communication
+            return
     else:
         return
     source, name = unit.source, function.attr

@@ -122,8 +122,24 @@ TODOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("practice.optimizer_after",),
     ),
     "both": (
-        "Keep or drop the FSDP1 branch; nothing here was changed.",
-        "The file has FSDP1 and FSDP2 side by side, chosen by a flag, a type or a release.",
+        "Decide whether FSDP1 is still to be offered; if not, take its branch out by hand.",
+        "The project has FSDP1 and FSDP2 side by side, and a setting or a release decides here, not the model's type.",
+        (),
+    ),
+    "twin": (
+        "Keep one of the two branches: this one and its FSDP2 twin now do the same.",
+        "The FSDP1 branch was converted in place; what asks for the type of its model now takes the way of FSDP2. Check settings "
+        "and tests elsewhere that still tell the two apart by name.",
+        (),
+    ),
+    "type-test": (
+        "Decide whether an FSDP2 model (FSDPModule) is meant here as well.",
+        "The test asks for FSDP1 alone, so the project's FSDP2 models, and those that were FSDP1 until now, are not taken for sharded.",
+        (),
+    ),
+    "fsdp2-too": (
+        "Check what an FSDP2 model needs here.",
+        "FSDP2's models come here as well, and FSDP1's function does nothing to them; it was left so that nothing changes for them.",
         (),
     ),
     "left-constructor": (

@@ -8,7 +8,7 @@ from ..review.project import Definition, File, Project, dotted_text
 from ..syntax import Names
 from .edits import Source
 from .flow import Reading
-from .names import Target, canonical
+from .names import FSDP1, Target, canonical
 from .options import Kind
 from .records import Todo, Use
 from .todos import TODOS, Refusal
@@ -62,6 +62,9 @@ class Unit:
         self.contexts: list[tuple[ast.With, str, Kind]] = []  # state_dict_type: statement, model, kind
         self.given_names: set[str] = set()  # of new variables
         self.refused = ""  # why nothing in this file may change
+        self.beside = False  # the project has FSDP1 and FSDP2 side by side: see beside.py
+        self.has_both: bool | None = None  # this file has, once that was asked
+        self.blocked: set[int] = set()  # constructor calls that stay because of what their models get to
         self.done: list[tuple[ast.AST, str]] = []  # names of FSDP1 that are gone with an edit
 
     # What names mean
@@ -234,7 +237,7 @@ class Unit:
 
         ``but``: reasons for leaving a constructor that do no harm here.
         """
-        made = [thing.node for thing in self.reading.things(node) if thing.kind == "fsdp1"]
+        made = [thing.node for thing in self.reading.things(node) if thing.kind == "fsdp1"] or self.same_name(node)
         if any(not self.made.get(id(call), False) for call in made):
             raise Refusal("left-constructor")
         if made:
@@ -246,6 +249,24 @@ class Unit:
             raise Refusal(
                 "left-constructor", "It could not be told whether it belongs to an FSDP(...) call that was left."
             )
+
+    def same_name(self, node: ast.AST) -> list[ast.AST]:
+        """The constructor calls of this class whose value gets the name that an expression is: ``self.model``."""
+        if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"):
+            return []
+        owner, name = self.owner_class(node), node.attr
+        return [
+            one.value for one in (ast.walk(owner) if owner is not None else ())
+            if isinstance(one, ast.Assign) and isinstance(one.value, ast.Call) and self.canon(one.value.func) == FSDP1
+            and any(isinstance(to, ast.Attribute) and to.attr == name for to in one.targets)
+        ]  # fmt: skip
+
+    def owner_class(self, node: ast.AST) -> ast.ClassDef | None:
+        """The class around a node."""
+        here = self.names.parents.get(node)
+        while here is not None and not isinstance(here, ast.ClassDef):
+            here = self.names.parents.get(here)
+        return here
 
     def is_method(self, node: ast.AST, name: str) -> bool:
         """Whether a call is ``model.name(…)`` of an FSDP1 model."""

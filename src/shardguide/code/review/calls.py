@@ -72,7 +72,7 @@ def _call(walker: Walker, node: ast.Call) -> Things:
     text = dotted_text(function)
     head = text.partition(".")[0]
     local = head in walker.frame.env and head not in walker.frame.file.imports
-    if text and not local:
+    if text and not local and walker.frame.file.knows(head):
         target = walker.project.resolve(walker.frame.file, text)
         full = target if isinstance(target, str) else ""
     if isinstance(function, ast.Attribute) and not target:

@@ -42,7 +42,8 @@ def trip_count(walker: Walker, node: ast.For | ast.AsyncFor | ast.While, things:
         rank = _rank_in(walker, over.slice)
         if rank is not None and not _joined(walker):
             return (-1, f"it runs over {walker.source(over)}, whose length may differ by one", "FSD210", False)
-    return _EVEN if _counted(node) else _data(walker, things)
+    # Inside a loop over epochs the data may end before the steps do.
+    return _EVEN if _counted(node) and not walker.loop_depth else _data(walker, things)
 
 
 def _range(walker: Walker, over: ast.Call) -> Count:

@@ -9,18 +9,15 @@ from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import NamedTuple
 from shardguide.readers.files import read_text, shown
 
-from ..imports import bind_imports
 from ..syntax import parse
 from .records import Problem
+from .survey import Survey
 
 LIMIT = 4 << 20  # bytes of one file
 FILES = 20_000
 _SKIP = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", ".git", ".venv", "venv"})
 _DEPTH = 6  # re-exports followed
 _MARKS = ("torch", "accelerate", "RANK")  # a file without any of them has nothing to look at
-
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Definition(NamedTuple):
@@ -35,7 +32,7 @@ class File:
     """One parsed file."""
 
     __slots__ = (
-        "_all",
+        "_heads",
         "_lines",
         "_nodes",
         "base",
@@ -47,6 +44,7 @@ class File:
         "imports",
         "path",
         "stars",
+        "survey",
         "text",
         "tree",
         "values",
@@ -59,77 +57,18 @@ class File:
         self.tree = tree
         self._lines: list[bytes] | None = None
         self._nodes: set[int] | None = None
-        self.imports: dict[str, str] = {}
-        self.stars: list[str] = []
         self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self.classes: dict[str, ast.ClassDef] = {}
         self.values: dict[str, ast.expr] = {}  # names of the module bound once to an expression
-        self.calls: dict[Function, set[str]] = {}  # names that each function calls, those of functions in it included
-        self.called: set[str] = set()  # names that anything in the file calls
-        self.constructors: list[tuple[str, ast.FunctionDef]] = []  # by class
-        self._survey()
+        self.survey = survey = Survey(tree)
+        self.imports, self.stars = survey.imports, survey.stars
+        self.calls, self.called, self.constructors = survey.calls, survey.called, survey.constructors
         self._define(tree.body)
+        self._heads = {*self.imports, *self.functions, *self.classes, *self.values}
 
-    def _survey(self) -> None:
-        """One pass over the whole tree: what is imported, and who calls what."""
-        seen: list[ast.AST] = []
-        waiting: list[tuple[ast.AST, tuple[set[str], ...]]] = [(self.tree, (self.called,))]
-        add, pop = waiting.append, waiting.pop
-        called: list[tuple[str, tuple[set[str], ...]]] = []
-        while waiting:
-            node, users = pop()
-            seen.append(node)
-            kind = node.__class__
-            if kind is ast.Call:
-                function = node.func  # type: ignore[attr-defined]
-                if function.__class__ is ast.Attribute:
-                    for names in users:
-                        names.add(function.attr)
-                elif function.__class__ is ast.Name:
-                    for names in users:
-                        names.add(function.id)
-                    called.append((function.id, users))
-            elif kind is ast.Attribute:
-                if node.attr == "environ":  # type: ignore[attr-defined]
-                    for names in users:
-                        names.add("environ")
-            elif kind is ast.Return:
-                if _is_rank(node.value):  # type: ignore[attr-defined]
-                    for names in users:
-                        names.add("environ")
-            elif kind is ast.Import or kind is ast.ImportFrom:
-                bind_imports(node, self.imports, self.stars)  # type: ignore[arg-type]
-            elif kind is ast.FunctionDef or kind is ast.AsyncFunctionDef:
-                mine: set[str] = set()
-                self.calls[node] = mine  # type: ignore[index]
-                users = (*users, mine)
-            elif kind is ast.ClassDef:
-                for item in node.body:  # type: ignore[attr-defined]
-                    if isinstance(item, ast.FunctionDef) and item.name == "__init__":
-                        self.constructors.append((node.name, item))  # type: ignore[attr-defined]
-            start = len(waiting)
-            for value in node.__dict__.values():
-                if value.__class__ is list:
-                    for one in value:
-                        if isinstance(one, ast.AST):
-                            add((one, users))
-                elif isinstance(value, ast.AST):
-                    inner = value.__class__
-                    if inner is ast.Name or inner is ast.Constant:
-                        seen.append(value)
-                    elif inner is not ast.Load and inner is not ast.Store:
-                        add((value, users))
-            waiting[start:] = waiting[start:][::-1]  # in the order of the source
-        for name, users in called:  # under its own name too where it was imported under another
-            own = self.imports.get(name, "").rpartition(".")[2]
-            for names in users:
-                names.add(own)
-        self._all = seen
-
-    @property
-    def nodes(self) -> list[ast.AST]:
-        """All nodes of the tree, collected once."""
-        return self._all
+    def knows(self, name: str) -> bool:
+        """Whether a name may be one of this file's own or imported ones; any may that a star import could have brought."""
+        return name in self._heads or bool(self.stars)
 
     def _define(self, body: list[ast.stmt]) -> None:
         for node in body:
@@ -153,7 +92,7 @@ class File:
     def holds(self, node: ast.AST) -> bool:
         """Whether a node is one of this file's."""
         if self._nodes is None:
-            self._nodes = {id(inner) for inner in self._all}
+            self._nodes = {id(inner) for inner in ast.walk(self.tree)}
         return id(node) in self._nodes
 
     def source(self, node: ast.AST, limit: int = 80) -> str:
@@ -319,14 +258,6 @@ class Project:
             other = self.module("." * level, file)
             return self.resolve(other, ".".join(parts), depth - 1) if other is not None and other is not file else ""
         return full
-
-
-def _is_rank(node: ast.expr | None) -> bool:
-    """``args.rank == 0``, as helpers return it."""
-    if not isinstance(node, ast.Compare) or not isinstance(node.left, (ast.Attribute, ast.Name)):
-        return False
-    name = node.left.attr if isinstance(node.left, ast.Attribute) else node.left.id
-    return name in ("rank", "local_rank", "global_rank")
 
 
 def dotted_text(node: ast.AST) -> str:

@@ -6,11 +6,12 @@ The method is PARCOACH's for MPI: a collective is safe when every rank executes 
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 
 from shardguide.guidance.hints import NamedTuple
 
 from .records import Path
-from .trace import Branch, Event, Item, Leave, Loop, Scope, Unknown, events
+from .trace import Branch, Event, Item, Leave, Loop, Scope, Unknown
 
 _UNROLL = 16  # turns of a loop that is written with a number
 _LONGEST = 2_000  # parts of one sequence
@@ -168,13 +169,16 @@ def holders(items: list[Item], key: str, found: set[int]) -> bool:
                 here = True
             here = holders(item.body, key, found) or here
             here = holders(item.other, key, found) or here
-        elif isinstance(item, (Loop, Scope)):
-            inner = holders(item.body, key, found)
-            if isinstance(item, Scope) and item.final:
-                inner = holders(item.final, key, found) or inner
-            if inner:
+        elif isinstance(item, Loop):
+            if holders(item.body, key, found):
                 found.add(id(item))
                 here = True
+        elif isinstance(item, Scope) and key in item.seen.tests:
+            holders(item.body, key, found)
+            if item.final:
+                holders(item.final, key, found)
+            found.add(id(item))
+            here = True
     return here
 
 
@@ -228,6 +232,7 @@ def _over(item: Loop) -> str:
     return f"while {_short(node.test)}" if isinstance(node, ast.While) else "again"
 
 
+@lru_cache(1024)
 def _short(node: ast.AST) -> str:
     try:
         text = ast.unparse(node)
@@ -261,7 +266,7 @@ def _shape(sequence: Sequence, all_groups: bool) -> list[object]:
             else:
                 out.extend(one)
         elif isinstance(part, Same):
-            if any(event.code or all_groups for event in events(part.scope.body)):
+            if any(event.code or all_groups for event in part.scope.events):
                 out.append(id(part.scope))
         elif isinstance(part, Always):
             out.append((tuple(_shape(part.body, all_groups)), tuple(_shape(part.final, all_groups))))
@@ -281,7 +286,7 @@ def _flat(sequence: Sequence, tests: frozenset[int]) -> tuple[list[Op], bool]:
         if isinstance(part, Op):
             out.append(part)
         elif isinstance(part, Same):
-            out.extend(Op(_text(event), event) for event in events(part.scope.body))
+            out.extend(Op(_text(event), event) for event in part.scope.events)
         elif isinstance(part, Turns):
             out.extend(_flat(part.body, tests)[0])
         elif isinstance(part, Always):

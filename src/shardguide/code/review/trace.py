@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import ast
 
-from shardguide.guidance.hints import NamedTuple
+from shardguide.guidance.hints import TYPE_CHECKING, NamedTuple
 
 from .project import File
 from .records import Condition, Path, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Event(NamedTuple):
@@ -58,15 +61,67 @@ class Loop:
 
 
 class Scope:
-    """The body of a function that is called, or a try statement with a finally."""
+    """The body of a function that is called, or a try statement with a finally.
 
-    __slots__ = ("body", "final", "name", "node")
+    What is asked of it is worked out once, and only when it is complete.
+    """
+
+    __slots__ = ("_body", "_events", "_later", "_seen", "final", "name", "node")
 
     def __init__(self, name: str, node: ast.AST | None) -> None:
         self.name = name
         self.node = node
-        self.body: list[Item] = []
         self.final: list[Item] | None = None  # what is executed on whatever way out
+        self._body: list[Item] = []
+        self._later: tuple[Scope, int, Path] | None = None  # what it is a copy of, not made yet; see again()
+        self._seen: Seen | None = None
+        self._events: list[Event] | None = None
+
+    @property
+    def body(self) -> list[Item]:
+        """What is executed in it."""
+        if self._later is not None:
+            of, cut, path = self._later
+            self._later = None
+            self._body = replayed(of.body, cut, path, iter(self.events))
+        return self._body
+
+    @body.setter
+    def body(self, body: list[Item]) -> None:
+        self._body = body
+
+    @property
+    def seen(self) -> Seen:
+        """What is in it."""
+        if self._seen is None:
+            self._seen = seen([self.body, self.final or []])
+        return self._seen
+
+    @property
+    def events(self) -> list[Event]:
+        """Its collectives in order."""
+        if self._events is None:
+            self._events = events(self.body) + events(self.final) if self.final else events(self.body)
+        return self._events
+
+    def again(self, cut: int, path: Path) -> Scope:
+        """A function once more, under other conditions: ``cut`` of its old ones are replaced by ``path``.
+
+        Its collectives are there at once, the rest when somebody looks at it, which is seldom.
+        """
+        copy = Scope(self.name, self.node)
+        copy._later = (self, cut, path)
+        copy._seen = self.seen
+        copy._events = [one._replace(path=(*path, *one.path[cut:])) for one in self.events]
+        return copy
+
+
+class Seen(NamedTuple):
+    """What a piece of a trace holds."""
+
+    parts: int
+    tests: frozenset[str]  # the keys of the tests of the rank and of this rank's data
+    uneven: bool  # whether a loop does not run equally often on all ranks
 
 
 class Leave(NamedTuple):
@@ -87,40 +142,54 @@ class Unknown(NamedTuple):
 Item = Event | Branch | Loop | Scope | Leave | Unknown
 
 
-def size(items: list[Item]) -> int:
-    """How many parts a piece of a trace has."""
-    total = 0
-    waiting = [items]
+def seen(pieces: list[list[Item]]) -> Seen:
+    """What pieces of a trace hold."""
+    total, uneven = 0, False
+    tests: set[str] = set()
+    waiting = pieces
     while waiting:
-        for item in waiting.pop():
-            total += 1
-            if isinstance(item, Branch):
-                waiting += [item.body, item.other]
-            elif isinstance(item, (Loop, Scope)):
-                waiting.append(item.body)
-                if isinstance(item, Scope) and item.final:
-                    waiting.append(item.final)
-    return total
+        items = waiting.pop()
+        total += len(items)
+        for item in items:
+            kind = item.__class__
+            if kind is Branch:
+                for condition in (*item.holds, *item.fails):  # type: ignore[union-attr]
+                    if condition.kind == "rank" or condition.kind == "local":
+                        tests.add(condition.key)
+                waiting += [item.body, item.other]  # type: ignore[union-attr]
+            elif kind is Loop:
+                uneven = uneven or bool(item.uneven)  # type: ignore[union-attr]
+                waiting.append(item.body)  # type: ignore[union-attr]
+            elif kind is Scope:
+                inner = item.seen  # type: ignore[union-attr]
+                total += inner.parts
+                tests |= inner.tests
+                uneven = uneven or inner.uneven
+    return Seen(total, frozenset(tests), uneven)
 
 
-def replayed(items: list[Item], cut: int, path: Path) -> list[Item]:
-    """A piece of a trace once more, under other conditions: ``cut`` of its old ones are replaced by ``path``."""
+def replayed(items: list[Item], cut: int, path: Path, events: Iterator[Event]) -> list[Item]:
+    """A piece of a trace once more, under other conditions, with these collectives in place of its own."""
     out: list[Item] = []
     for item in items:
-        if isinstance(item, (Event, Unknown)):
+        if isinstance(item, Unknown):
             out.append(item._replace(path=(*path, *item.path[cut:])))
+        elif isinstance(item, Event):
+            out.append(next(events))
         elif isinstance(item, Branch):
             branch = Branch(item.node, item.file, item.holds, item.fails)
-            branch.body, branch.other = replayed(item.body, cut, path), replayed(item.other, cut, path)
+            branch.body = replayed(item.body, cut, path, events)
+            branch.other = replayed(item.other, cut, path, events)
             out.append(branch)
         elif isinstance(item, Loop):
             loop = Loop(item.node, item.file, item.times, item.uneven, item.code, item.sure)
-            loop.body = replayed(item.body, cut, path)
+            loop.body = replayed(item.body, cut, path, events)
             out.append(loop)
         elif isinstance(item, Scope):
             scope = Scope(item.name, item.node)
-            scope.body = replayed(item.body, cut, path)
-            scope.final = replayed(item.final, cut, path) if item.final is not None else None
+            scope.body = replayed(item.body, cut, path, events)
+            scope.final = replayed(item.final, cut, path, events) if item.final is not None else None
+            scope._seen = item.seen
             out.append(scope)
         else:
             out.append(item)
@@ -166,51 +235,57 @@ def events(items: list[Item]) -> list[Event]:
     """The collectives of a piece of a trace, in the order of the program."""
     out: list[Event] = []
     for item in items:
-        if isinstance(item, Event):
-            out.append(item)
-        elif isinstance(item, Branch):
-            out += events(item.body)
-            out += events(item.other)
-        elif isinstance(item, (Loop, Scope)):
-            out += events(item.body)
-            if isinstance(item, Scope) and item.final:
-                out += events(item.final)
+        kind = item.__class__
+        if kind is Event:
+            out.append(item)  # type: ignore[arg-type]
+        elif kind is Scope:
+            out += item.events  # type: ignore[union-attr]
+        elif kind is Branch:
+            out += events(item.body)  # type: ignore[union-attr]
+            out += events(item.other)  # type: ignore[union-attr]
+        elif kind is Loop:
+            out += events(item.body)  # type: ignore[union-attr]
     return out
 
 
 def conditions(items: list[Item], kind: str) -> dict[str, list[tuple[Branch, Condition]]]:
-    """The branches that a kind of test decides, by the key of the test."""
+    """The branches that a kind of test, "rank" or "local", decides, by the key of the test."""
     out: dict[str, list[tuple[Branch, Condition]]] = {}
     waiting: list[list[Item]] = [items]
     while waiting:
         for item in waiting.pop():
-            if isinstance(item, Branch):
+            what = item.__class__
+            if what is Branch:
                 seen: dict[str, Condition] = {}
-                for condition in (*item.holds, *item.fails):
+                for condition in (*item.holds, *item.fails):  # type: ignore[union-attr]
                     if condition.kind == kind:
                         seen.setdefault(condition.key, condition)
                 for key, condition in seen.items():
-                    out.setdefault(key, []).append((item, condition))
-                waiting += [item.body, item.other]
-            elif isinstance(item, (Loop, Scope)):
-                waiting.append(item.body)
-                if isinstance(item, Scope) and item.final:
-                    waiting.append(item.final)
+                    out.setdefault(key, []).append((item, condition))  # type: ignore[arg-type]
+                waiting += [item.body, item.other]  # type: ignore[union-attr]
+            elif what is Loop:
+                waiting.append(item.body)  # type: ignore[union-attr]
+            elif what is Scope and item.seen.tests:  # type: ignore[union-attr]
+                waiting.append(item.body)  # type: ignore[union-attr]
+                if item.final:  # type: ignore[union-attr]
+                    waiting.append(item.final)  # type: ignore[union-attr]
     return out
 
 
-def loops(items: list[Item]) -> list[Loop]:
-    """The loops of a piece of a trace."""
+def uneven_loops(items: list[Item]) -> list[Loop]:
+    """The loops of a piece of a trace that don't run equally often on all ranks."""
     out: list[Loop] = []
     waiting: list[list[Item]] = [items]
     while waiting:
         for item in waiting.pop():
             if isinstance(item, Branch):
                 waiting += [item.body, item.other]
-            elif isinstance(item, (Loop, Scope)):
-                if isinstance(item, Loop):
+            elif isinstance(item, Loop):
+                if item.uneven:
                     out.append(item)
                 waiting.append(item.body)
-                if isinstance(item, Scope) and item.final:
+            elif isinstance(item, Scope) and item.seen.uneven:
+                waiting.append(item.body)
+                if item.final:
                     waiting.append(item.final)
     return out

@@ -13,7 +13,7 @@ from .flow import Flow
 from .project import Definition, File, Project, dotted_text
 from .records import Condition, Thing, Things
 from .state import Facts
-from .trace import Scope, events, quiet, replayed, size
+from .trace import Scope, quiet
 
 _DEPTH = 7  # calls into the project, one inside the other
 _TIMES, _OFTEN = 2, 10  # how often a function is followed: with nothing known of its arguments, and with something
@@ -130,7 +130,7 @@ class Walker(Flow):
             trace.extend(scope.body)
         elif scope.body:
             trace.append(scope)
-        self.summaries[node] = (scope, len(path), size(scope.body), returned)
+        self.summaries[node] = (scope, len(path), scope.seen.parts, returned)
         return returned
 
     def _again(self, node: ast.AST) -> Things:
@@ -142,9 +142,9 @@ class Walker(Flow):
         scope, cut, parts, returned = known
         if parts:
             self.copies -= parts
-            (copy,) = replayed([scope], cut, self.path)
+            copy = scope.again(cut, self.path)
             self.trace.append(copy)
-            met = events([copy])
+            met = copy.events
             self.met += len(met)
             self.events.extend(event for event in met if event.code)
         return tuple(thing for thing in returned if thing.kind in ("rank", "local_rank", "rank_test"))
@@ -266,13 +266,16 @@ class Walker(Flow):
 
     def full(self, node: ast.AST) -> str:
         """The full name of something from outside the project; "" for anything else."""
-        text = dotted_text(node)
-        if not text:
+        inner = node
+        while isinstance(inner, ast.Attribute):
+            inner = inner.value
+        if not isinstance(inner, ast.Name):
             return ""
-        head = text.partition(".")[0]
-        if head in self.frame.env and head not in self.frame.file.imports:
+        head = inner.id
+        file = self.frame.file
+        if not file.knows(head) or (head in self.frame.env and head not in file.imports):
             return ""
-        found = self.project.resolve(self.frame.file, text)
+        found = self.project.resolve(file, dotted_text(node))
         return found if isinstance(found, str) else ""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from shardguide.frontends import conduct
 from shardguide.frontends.render.blocks import Block, Code, Heading, Pairs, Text
 from shardguide.frontends.render.views import view_of
@@ -9,8 +11,10 @@ from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import TYPE_CHECKING, Any
 from shardguide.notebook import commands
 from shardguide.workflows import catalogue
+from shardguide.workflows.intake import understand
 
 from . import reasons, replies, spoken
+from .paths import with_files
 from .words import HELP, Meaning, instead
 
 if TYPE_CHECKING:
@@ -20,7 +24,10 @@ if TYPE_CHECKING:
 def follow(talk: Talk, said: Meaning, line: str) -> None:
     """Answer a line that neither confirms nor changes the answer; the answer under way stays."""
     record = talk.state.record
-    blocks: list[Block] = []
+    blocks: list[Block] = _rule(line)
+    if blocks:
+        talk.show(blocks)
+        return
     if said.kind in ("help", "unknown", "skip"):
         blocks = [Text(one) for one in HELP]
     elif said.kind == "known":
@@ -47,11 +54,80 @@ def follow(talk: Talk, said: Meaning, line: str) -> None:
     talk.show(blocks or asked(talk, line))
 
 
+def _rule(line: str) -> list[Block]:
+    """The rule of ``review`` that a line names."""
+    named = re.search(r"\bFSD\d{3}\b", line, re.IGNORECASE)
+    if named is None or len(line) > 200:
+        return []
+    from shardguide.frontends.render.rules_view import rule
+    from shardguide.workflows.review.rules import is_code, one
+
+    code = named[0].upper()
+    return spoken.page(rule(one(code))) if is_code(code) else []
+
+
+def ending(record: dict[str, Any]) -> str:
+    """What is put to the user below an answer."""
+    asked, writes = record["approval"]["asked"], _writes(record)
+    if asked and record["approval"]["state"] == "draft":
+        return f"{asked} yes, no or draft;{' apply writes it;' if writes else ''} NAME = VALUE; or ask on."
+    state = record["approval"]["state"]
+    if asked and state != "draft":
+        return f"This is {state}. Anything else on it? {'no turns it down; ' if state == 'approved' else 'yes approves it; '}draft leaves it; or ask on."
+    if writes:
+        return "Anything else on this? apply shows the change and writes it after a yes; draft ends it; or ask on."
+    return "Anything else on this? draft ends it; or ask on."
+
+
+def _writes(record: dict[str, Any]) -> bool:
+    """Whether the answer is a change of the user's own files, or the files of a plan."""
+    if record["workflow"] in ("review", "migrate"):
+        return bool(record.get("diff")) or any(one.get("edits") for one in record.get("findings", ()))
+    return bool(record["workflow"] == "plan" and record["snippets"])
+
+
+def answer(talk: Talk) -> list[Block]:
+    """The page of an answer; of one that a follow-up asked for, what is other than before, since the rest was just read."""
+    record, shown, form = talk.state.record, talk.shown, talk.form
+    talk.shown, talk.form = record, ""
+    page = spoken.page(view_of(record["workflow"])(record, False))
+    if (
+        not shown
+        or shown["workflow"] != record["workflow"]
+        or not shown.get("decisions")
+        or not record.get("decisions")
+    ):
+        return page
+    code = [one for one in record["snippets"] if form and form in one["id"]]
+    if code:
+        return [
+            block
+            for one in code
+            for block in (Heading(f"{one['title']} ({one['id']})"), Code(one["language"], one["code"]))
+        ]
+    return [*page[:1], *reasons.changes(shown, record), Text("more shows all of it.")]
+
+
 def completions(record: dict[str, Any]) -> tuple[str, ...]:
     """What can be typed at an answer: its own snippets and alternatives among it."""
-    others = [f"why not {one['choice'].partition(':')[0]}" for it in record.get("decisions", ()) for one in it["instead_of"]]
+    others = [
+        f"why not {one['choice'].partition(':')[0]}" for it in record.get("decisions", ()) for one in it["instead_of"]
+    ]
     shows = [f"show {one['id']}" for one in record.get("snippets", ())]
-    rest = ("yes", "no", "draft", "apply", "why", "why not", "what if", "for 2.13", "show the FSDP1 form", "more", "sources", "known")
+    rest = (
+        "yes",
+        "no",
+        "draft",
+        "apply",
+        "why",
+        "why not",
+        "what if",
+        "for 2.13",
+        "show the FSDP1 form",
+        "more",
+        "sources",
+        "known",
+    )
     return (*rest, *shows, *dict.fromkeys(others))
 
 
@@ -69,6 +145,23 @@ def other_facts(talk: Talk, line: str) -> dict[str, Any]:
     }
 
 
+def evidence(talk: Talk, line: str) -> dict[str, Any]:
+    """A log that was pasted or a file that was named below an answer, for the same workflow to read as well."""
+    text, files = with_files(line)
+    if not files and "\n" not in line:
+        return {}
+    have = talk.state.arguments
+    if talk.state.task == "diagnose":
+        found = understand(text or "error", files).arguments
+        more = {name: [*have.get(name, []), *found[name]] for name in ("paths", "code") if found.get(name)}
+        return {**more, "text": found["text"]} if found.get("text") else more
+    if "from" not in catalogue.TASKS[talk.state.task].more:
+        return {}
+    taken = [replies.reply(talk.state.task, {"id": "gpu", "choices": ()}, one).output for one in files or (line,)]
+    sources = [talk.handed(one) for one in taken if one]
+    return {"from": [*have.get("from", []), *sources]} if sources else {}
+
+
 def asked(talk: Talk, line: str) -> list[Block]:
     """Any other question goes to ``ask``; the answer under way stays."""
     release = talk.state.record["torch"]["version"]
@@ -78,6 +171,12 @@ def asked(talk: Talk, line: str) -> list[Block]:
             lambda remembered: catalogue.run("ask", given, remembered, talk.site_packages), talk.notebook
         )
     except UnusableInput:
+        if "\n" in line:
+            return [
+                Text(
+                    "That is nothing that this task reads. For a log or code that was pasted: new, and paste it there."
+                )
+            ]
         return [Text("That is neither an answer nor a question that is understood here."), *(Text(one) for one in HELP)]
     return spoken.page(view_of("ask")(record, False))
 

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH110, PTH123
+# ruff: noqa: PTH123
 # (os.path as in the rest of the product)
 """Where a conversation is kept: each process has a place of its own in its project, so that two at once keep both."""
 
@@ -38,13 +38,11 @@ class Place:
 
     def open(self) -> list[tuple[str, Any]]:
         """What was left open by processes that are no more, the latest first."""
-        return [
-            (name, state) for name, state in talks.conversations(self.notebook, self.project) if not _alive(state)
-        ]
+        return [(name, state) for name, state in talks.conversations(self.notebook, self.project) if not _alive(state)]
 
 
 def _alive(state: Any) -> bool:
     by = state.get("by") if isinstance(state, dict) else None
     if not isinstance(by, dict) or not by.get("started") or by.get("process") == os.getpid():
         return False
-    return _started(int(by.get("process") or 0)) == by["started"]
+    return bool(_started(int(by.get("process") or 0)) == by["started"])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from shardguide.frontends.render.blocks import Block, Heading, Items, Text
+from shardguide.frontends.render.blocks import Block, Heading, Items, Pairs, Text
 from shardguide.guidance.hints import Any
 
 # What people call the choices of a plan; both sides are looked for.
 _ALSO = {
-    "hsdp": "hybrid", "hybrid": "hybrid", "hybrid_shard": "hybrid", "zero2": "grad_op", "zero-2": "grad_op", "shard_grad_op": "grad_op",
-    "zero3": "full", "zero-3": "full", "full_shard": "full", "ddp": "none", "no_shard": "none", "fp16": "float16", "float16": "float16",
-    "bf16": "bfloat16", "fp32": "float32", "tp": "tensor", "ac": "checkpoint", "offloading": "offload", "hooks": "main_hook",
+    "hsdp": ("hybrid",), "hybrid": ("hybrid",), "hybrid_shard": ("hybrid",), "zero2": ("grad_op",), "zero-2": ("grad_op",),
+    "shard_grad_op": ("grad_op",), "zero3": ("full",), "zero-3": ("full",), "full_shard": ("full",),
+    "ddp": ("none", "distributeddataparallel"), "no_shard": ("none",), "fp16": ("float16",), "float16": ("float16",), "bf16": ("bfloat16",),
+    "fp32": ("float32",), "tp": ("tensor",), "ac": ("checkpoint",), "offloading": ("offload",), "hooks": ("main_hook",),
+    "drain": ("throw_on_early_termination=false", "not throw", "false"), "stop": ("throw_on_early_termination=true",),
+    "fsdp2": ("fully_shard",), "tcp": ("tcp://",), "file": ("file://",), "env": ("env://",), "slurm": ("sbatch",), "k8s": ("kubernetes",),
 }  # fmt: skip
 _SMALL = frozenset(
     ["the", "a", "an", "it", "this", "that", "is", "are", "was", "use", "using", "of", "for", "with", "in", "on", "not", "you", "do",
@@ -25,7 +28,7 @@ def _words(text: str) -> list[str]:
 def _speaks(text: str, words: list[str]) -> int:
     """How many of the words a text has, by itself or under its other name."""
     low = text.lower()
-    return sum(word in low or _ALSO.get(word, "\0") in low for word in words)
+    return sum(word in low or any(other in low for other in _ALSO.get(word, ())) for word in words)
 
 
 def why_not(record: dict[str, Any], asked: str) -> list[Block]:
@@ -56,7 +59,7 @@ def why(record: dict[str, Any], asked: str) -> list[Block]:
     """The reasons of the decision that is meant; of the first one where none is named."""
     decisions = record.get("decisions") or []
     if not decisions:
-        return _causes(record)
+        return [] if _words(asked) else _causes(record) or _findings(record) or sources(record)
     words = _words(asked)
     scored = [(2 * _speaks(one["id"], words) + _speaks(one["choice"], words), one) for one in decisions]
     score, decision = max(scored, key=lambda pair: pair[0])
@@ -77,6 +80,14 @@ def _causes(record: dict[str, Any]) -> list[Block]:
     ]
 
 
+def _findings(record: dict[str, Any]) -> list[Block]:
+    return [
+        block
+        for one in record.get("findings", ())[:5]
+        for block in (Heading(f"{one['rule']}: {one['message']}"), Text(one["why"]))
+    ]
+
+
 def _cited(record: dict[str, Any], decision: dict[str, Any]) -> list[Block]:
     titles = {source["id"]: source["title"] for source in record.get("sources", ())}
     named = [titles[one] for one in decision["sources"] if one in titles]
@@ -90,4 +101,31 @@ def sources(record: dict[str, Any]) -> list[Block]:
         where = one["reopened"]
         place = f" ({where['where']}:{where['line']})" if where else ""
         rows.append(f"{one['title']}: {one['object'] or one['url']}{place}")
+    for one in (*record.get("diagnoses", ()), *record.get("findings", ())):
+        rows += [name for name in one.get("sources", ()) if name.startswith("https://")]
     return [Heading("Sources"), Items(tuple(dict.fromkeys(rows)))] if rows else [Text("This answer cites no source.")]
+
+
+def changes(before: dict[str, Any], now: dict[str, Any]) -> list[Block]:
+    """What another answer to the same task decides otherwise, and which of its checks say something else."""
+    was = {one["id"]: one["choice"] for one in before.get("decisions", ())}
+    rows: list[tuple[str, str, str]] = []
+    reasons: list[Block] = []
+    for one in now.get("decisions", ()):
+        if was.get(one["id"]) != one["choice"]:
+            then = f" (was: {was[one['id']]})" if one["id"] in was else ""
+            rows.append((one["id"].replace("_", " "), f"{one['choice']}{then}", "open" if one["open"] else ""))
+            reasons += [Heading(f"Why: {one['id'].replace('_', ' ')}"), Items(tuple(one["because"]))]
+    gone = [(name, "not decided any more", "") for name in was if name not in {one["id"] for one in now["decisions"]}]
+    said = {one["id"]: (one["result"], one["evidence"]) for one in before.get("checks", ())}
+    checks = tuple(
+        (one["id"], one["evidence"], one["result"])
+        for one in now.get("checks", ())
+        if said.get(one["id"]) != (one["result"], one["evidence"])
+    )
+    out: list[Block] = [Heading("What changes")]
+    out.append(Pairs((*rows, *gone)) if rows or gone else Text("No decision changes."))
+    out += reasons
+    if checks:
+        out += [Heading("Checks"), Pairs(checks)]
+    return out

@@ -56,6 +56,9 @@ def _picked(question: dict[str, Any], text: str) -> str:
             return choice
     if not choices or all(one.isdigit() for one in choices):
         return ""
+    named = [one for one in choices if len(low) > 1 and low in one.lower()]
+    if len(named) == 1 and question["id"] not in _SEVERAL:
+        return named[0]  # the part of a choice in which it differs from the others
     numbers = re.findall(r"\d+", text) if re.fullmatch(r"\d{1,2}(?:\s*(?:,|and|\s)\s*\d{1,2})*\)?", text) else []
     if not numbers or not all(1 <= int(one) <= len(choices) for one in numbers):
         return ""
@@ -100,8 +103,10 @@ def _report(text: str) -> bool:
 
 def _parses(task: str, name: str, text: str) -> bool:
     field = next((one for one in catalogue.TASKS[task].fields() if one.name == name), None)
-    if field is None or name in ("gpu", "optimizer", "torch"):
-        return name not in ("torch", "optimizer", "gpu")
+    if name == "torch":
+        return re.fullmatch(r"v?2\.\d{1,2}(?:\.\d+)?", text) is not None
+    if field is None or name in ("gpu", "optimizer"):
+        return field is None
     try:
         field.parse(text)
     except UnusableInput:
@@ -112,6 +117,8 @@ def _parses(task: str, name: str, text: str) -> bool:
 def _value(task: str, name: str, text: str, field: Field | None) -> Reply:
     """A value as the field reads it; else the words that state it, and whatever else they state."""
     said = facts(task, text)
+    if name == "gpu" and re.fullmatch(r"\d+(?:\.\d+)?\s*[GMT]i?B", text, re.IGNORECASE):
+        return Reply({"gpu_memory": text})  # the question takes either
     if name in said and len(said) > 1:
         return Reply(said, note=f"Taken: {listed(said)}.")
     wrong = ""

@@ -15,6 +15,8 @@ _WORDS = (
     (re.compile(r"\(see --verbose\)|\(--verbose(?:, --json)?\)"), "(more shows them)"),
     (re.compile(r"more: --verbose|runs of ranks: --verbose"), "more (more shows them)"),
     (re.compile(r"(?<![\w-])--torch X(?![\w-])"), "for 2.13, say"),
+    (re.compile(r"\[--diff\]"), "[apply]"),
+    (re.compile(r"shardguide explain (FSD\d+) shows a rule with examples"), r"why \1 shows a rule with examples"),
     (re.compile(r"\(--([a-z]+(?:-[a-z]+)*)\)"), r"(\1)"),
 )
 
@@ -46,6 +48,8 @@ def page(blocks: list[Block]) -> list[Block]:
             out.append(Pairs(tuple((label, sentence(text), mark) for label, text, mark in block.rows)))
         else:
             out.append(block)
+    while out and isinstance(out[-1], Text) and not out[-1].text.strip():
+        out.pop()
     return out
 
 

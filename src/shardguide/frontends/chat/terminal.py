@@ -10,6 +10,15 @@ from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.output import ColorDepth
 
 _ALWAYS = ("help", "known", "back", "new", "quit", "?")
+_PATHS = ("./", "../", "/", "~")
+
+
+class _Shared(InMemoryHistory):
+    """The lines of before, and what is typed now: one line each, since a pasted log is no command to call back."""
+
+    def append_string(self, string: str) -> None:
+        if string.strip() and "\n" not in string and len(string) <= 500:
+            super().append_string(string)
 
 
 def reader(earlier: tuple[str, ...], colour: bool) -> Callable[[str, tuple[str, ...]], str]:
@@ -17,7 +26,7 @@ def reader(earlier: tuple[str, ...], colour: bool) -> Callable[[str, tuple[str, 
 
     Ctrl-C raises KeyboardInterrupt, Ctrl-D EOFError.
     """
-    history = InMemoryHistory(list(earlier))
+    history = _Shared(list(earlier))
     session: PromptSession[str] = PromptSession(
         history=history,
         color_depth=None if colour else ColorDepth.DEPTH_1_BIT,

@@ -16,7 +16,9 @@ HELP = (
     "show the FSDP1 form, show ID, more (all of it), sources, or any other question.",
 )
 
-YES = frozenset({"yes", "y", "ok", "okay", "approve", "approved", "confirm", "sure", "yes please", "yep", "yeah", "yup"})
+YES = frozenset(
+    {"yes", "y", "ok", "okay", "approve", "approved", "confirm", "sure", "yes please", "yep", "yeah", "yup"}
+)
 NO = frozenset({"no", "n", "nope", "reject", "nah", "no thanks"})
 DRAFT = frozenset({"draft", "later", "leave", "leave it", "leave as draft", "not now", "done", "enough", "end", "bye"})
 _UNKNOWN = re.compile(
@@ -58,9 +60,13 @@ _PLAIN = {
     "show sources": "sources", "show the sources": "sources", "show me the sources": "sources", "apply it": "apply",
     "start over": "new", "another task": "new",
 }  # fmt: skip
+_WITHOUT = re.compile(
+    r"^(?:please )?(?:leave|drop|forget|ignore|remove|without|take)\s+(?:out\s+)?(?:the|that|this|my)?\s*(?:file|report|output|paste)\b",
+    re.IGNORECASE,
+)
 _INSTEAD = re.compile(
-    r"^(?:and |but |so |ok(?:ay)?,? |hm+,? |no,? |actually,? )*(?:what (?:if|about|would|happens)|how about|and (?:if|with|for|on)|with|if|suppose|say|"
-    r"use|make it|take|try|for|on|it.s|we have|i have|it is|there are|assume)\b|\binstead\b",
+    r"^(?:and |but |so |ok(?:ay)?,? |hm+,? |no,? |actually,? )*(?:what (?:if|about|would|happens)|how about|and (?:if|with|for|on)|with|"
+    r"if|suppose|say|use|make it|take|try|for|on|it.s|we have|i have|it is|there are|assume)\b|\binstead\b",
     re.IGNORECASE,
 )
 _ASKS = re.compile(
@@ -110,13 +116,15 @@ def meaning(line: str, names: frozenset[str]) -> Meaning:
             name = found[1].strip().lower().replace(" ", "_").replace("-", "_")
             if name in names:
                 return Meaning("change", found[2], name)
+    if _WITHOUT.match(text):
+        return Meaning("without")
     found = _RELEASE.match(text)
     if found:
         return Meaning("release", found[1])
     found = _WHY_NOT.match(text)
     if found:
         return Meaning("why_not", found[1])
-    found = _FORM.search(text)
+    found = _FORM.search(text) if len(text) <= 60 else None
     if found:
         return Meaning("form", (found[1] or found[2]).lower().replace(" ", ""))
     found = _SHOW.match(text)

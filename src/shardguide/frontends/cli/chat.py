@@ -43,7 +43,10 @@ def prepare(arguments: Namespace) -> None:
 
     ask_store.connection()
     if _terminal():
-        import shardguide.frontends.chat.terminal
+        import shardguide.frontends.chat.history
+
+        if not _plain():
+            import shardguide.frontends.chat.terminal
 
     _ = ahocorasick_rs, shardguide
 
@@ -53,12 +56,17 @@ def call(arguments: Namespace) -> int:
     from shardguide.frontends.chat import lines
     from shardguide.frontends.chat.talk import Read, Talk
 
-    read: Read = lines.read
-    if _terminal():
-        from shardguide.frontends.chat import terminal
-
-        read = terminal.reader((), "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb")
     with desk.notebook(arguments) as notebook:
+        read: Read = lines.read
+        if _terminal():
+            from shardguide.frontends.chat import history
+
+            read = lines.read_typed
+            if not _plain():
+                from shardguide.frontends.chat import terminal
+
+                read = terminal.reader(history.earlier(notebook), "NO_COLOR" not in os.environ)
+            read = history.kept(read, notebook)
         talk = Talk(read, _show, notebook, arguments.torch, arguments.site_packages)
         try:
             talk.run(" ".join(arguments.words))
@@ -75,6 +83,11 @@ def call(arguments: Namespace) -> int:
 
 def _terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _plain() -> bool:
+    """A terminal that can only print, as screen readers and editors' shells ask for."""
+    return os.environ.get("TERM", "dumb") in ("dumb", "unknown", "")
 
 
 def _show(blocks: list[Block]) -> None:

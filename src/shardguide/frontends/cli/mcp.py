@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from argparse import ArgumentParser, Namespace
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.hints import TYPE_CHECKING
 
 from .parser import add_common
+
+if TYPE_CHECKING:
+    import socket
 
 EPILOG = """examples:
   shardguide mcp                                stdio, as most hosts start it
@@ -85,8 +90,39 @@ def call(arguments: Namespace) -> int:
     desk = Desk(Folders(tuple(arguments.allow) or (os.curdir,)), arguments.notebook, arguments.site_packages)
     made = server.build(desk, VERSION)
     if arguments.http is None:
-        anyio.run(server.over_stdio, made)
-    else:
-        guard.permit("http")
-        anyio.run(server.over_http, made, arguments.http)
+        import signal
+
+        # A thread waits in a read of standard input, which nothing but the end of the process ends.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        try:
+            anyio.run(server.over_stdio, made)
+        except BaseException as error:
+            if not _gone(error):
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
+        return 0
+    guard.permit("http")
+    listening = _listening(arguments.http)
+    print(f"Serving on http://127.0.0.1:{arguments.http}/mcp, for this machine only; Ctrl-C ends it.", file=sys.stderr)
+    anyio.run(server.over_http, made, listening)
     return 0
+
+
+def _gone(error: BaseException) -> bool:
+    """Whether all that happened is that the client has closed its end."""
+    within = getattr(error, "exceptions", None)  # of a group; Python 3.10 has none of its own
+    return all(map(_gone, within)) if within else isinstance(error, BrokenPipeError)
+
+
+def _listening(port: int) -> socket.socket:
+    """A socket on the loopback interface. Raises UnusableInput where the port is not to be had."""
+    import socket
+
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind(("127.0.0.1", port))
+    except OSError as error:
+        made.close()
+        raise UnusableInput(f"--http {port}: {(error.strerror or str(error)).lower()}.") from None
+    return made

@@ -6,6 +6,7 @@ Harnesses cut results at 10,000 to 30,000 characters without a word; so a long o
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from shardguide.frontends.render.safe import KEEP_LINES
 from shardguide.guidance.hints import Any
@@ -14,11 +15,14 @@ MOST = 20_000  # characters of one part, as JSON
 # On every part: what is short and needed to act.
 _HEAD = ("summary", "schema", "id", "workflow", "torch", "status", "understood", "outcome", "questions", "checks", "next", "approval",
          "done", "not_done")  # fmt: skip
+_LEAST = 12_000  # characters that a head leaves to the rest; what of it is longer moves there
 # Then the answer, then what it rests on; what is not named here follows in the record's own order.
-_FIRST = ("decisions", "diagnoses", "findings", "todo", "diff", "statements", "topic", "snippets", "before_after", "hardware", "facts",
-          "notes", "answers")  # fmt: skip
+_FIRST = ("decisions", "diagnoses", "findings", "todo", "diff", "statements", "join_check", "topic", "snippets", "before_after",
+          "hardware", "facts", "notes", "answers")  # fmt: skip
 _LAST = ("sources", "accounting", "mapping", "comparison", "capabilities")
 OPEN, CLOSE = "⟦quoted data⟧ ", " ⟦end of quote⟧"
+# Entry -> its fields that repeat what stands in a file of the user's.
+_QUOTES = {"raised": ("message", "text"), "findings": ("source",)}
 
 
 def quoted(record: dict[str, Any]) -> dict[str, Any]:
@@ -27,10 +31,11 @@ def quoted(record: dict[str, Any]) -> dict[str, Any]:
     for diagnosis in clean.get("diagnoses", ()):
         for line in diagnosis.get("evidence", ()):
             line["text"] = _quote(line["text"])
-    for raised in clean.get("raised", ()):
-        for name in ("message", "text"):
-            if isinstance(raised, dict) and isinstance(raised.get(name), str):
-                raised[name] = _quote(raised[name])
+    for name, fields in _QUOTES.items():
+        for entry in clean[name] if isinstance(clean.get(name), list) else ():
+            for field in fields:
+                if isinstance(entry, dict) and entry.get(field) and isinstance(entry[field], str):
+                    entry[field] = _quote(entry[field])
     return clean
 
 
@@ -50,29 +55,29 @@ def _clean(value: Any) -> Any:
 
 
 def part(record: dict[str, Any], number: int) -> dict[str, Any]:
-    """One part of a record. All parts together hold every entry once; a part beyond the last is empty but for its head."""
-    head = {name: record[name] for name in _HEAD if name in record}
+    """One part of a record. All parts together hold every entry once; a part beyond the last is empty but for its head.
+
+    Over the parts, lists and texts of one name are to be appended, objects to be merged.
+    """
+    head = _head(record)
     rest = [name for name in record if name not in head]
     order = [
+        *(name for name in _HEAD if name in rest),
         *(name for name in _FIRST if name in rest),
-        *(name for name in rest if name not in _FIRST and name not in _LAST),
+        *(name for name in rest if name not in (*_HEAD, *_FIRST, *_LAST)),
         *(name for name in _LAST if name in rest),
     ]
-    room = max(MOST - len(json.dumps(head, ensure_ascii=False)), MOST // 3)
+    room = MOST - _size(head)
     parts: list[dict[str, Any]] = [{}]
     used = 0
     for name in order:
-        value = record[name]
-        for entry in value if isinstance(value, list) and value else [value]:
-            size = len(json.dumps(entry, ensure_ascii=False)) + (4 if name in parts[-1] else len(name) + 6)
+        for piece in _pieces(record[name], room - len(name) - 8):
+            size = _size(piece) + (2 if name in parts[-1] else len(name) + 6)
             if used + size > room and parts[-1]:
                 parts.append({})
                 used = 0
             used += size
-            if isinstance(value, list) and value:
-                parts[-1].setdefault(name, []).append(entry)
-            else:
-                parts[-1][name] = entry
+            parts[-1][name] = _joined(parts[-1][name], piece) if name in parts[-1] else piece
     body = parts[number - 1] if number <= len(parts) else {}
     where: dict[str, Any] = {"number": number, "of": len(parts)}
     if number < len(parts):
@@ -82,3 +87,61 @@ def part(record: dict[str, Any], number: int) -> dict[str, Any]:
                 later[name] = later.get(name, 0) + (len(entries) if isinstance(entries, list) else 1)
         where["later"] = later
     return {**head, "page": where, **body}
+
+
+def _head(record: dict[str, Any]) -> dict[str, Any]:
+    """What stands on every part; an entry that is long itself is left to the rest, the longest first."""
+    head = {name: record[name] for name in _HEAD if name in record}
+    while len(head) > 1 and _size(head) > MOST - _LEAST:
+        del head[max(head, key=lambda name: _size(head[name]))]
+    return head
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False))
+
+
+def _pieces(value: Any, most: int) -> Iterator[Any]:
+    """The value in pieces: entries of a list one by one, and what is longer than a part itself cut further down."""
+    if isinstance(value, list) and value:
+        for entry in value:
+            if _size(entry) <= most:
+                yield [entry]
+            else:
+                yield from ([piece] for piece in _pieces(entry, most - 2))
+    elif _size(value) <= most or not value:
+        yield value
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield from ({name: piece} for piece in _pieces(one, most - len(name) - 6))
+    elif isinstance(value, str):
+        yield from _lines(value, most)
+    else:
+        yield value
+
+
+def _lines(text: str, most: int) -> Iterator[str]:
+    """A text in pieces, cut between lines where lines are short enough; JSON may write a character as two, or six."""
+    held: list[str] = []
+    used = 2
+    for line in text.splitlines(keepends=True):
+        for start in range(0, len(line), most // 6):
+            chunk = line[start : start + most // 6]
+            size = _size(chunk) - 2
+            if used + size > most and held:
+                yield "".join(held)
+                held, used = [], 2
+            held.append(chunk)
+            used += size
+    if held:
+        yield "".join(held)
+
+
+def _joined(before: Any, piece: Any) -> Any:
+    """Two pieces of one value that fit one part, as the value they are pieces of."""
+    if isinstance(before, dict) and isinstance(piece, dict):
+        out = dict(before)
+        for name, one in piece.items():
+            out[name] = _joined(out[name], one) if name in out else one
+        return out
+    return before + piece  # texts and lists

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 
 from shardguide.frontends import conduct
@@ -13,7 +14,7 @@ from shardguide.workflows import catalogue
 from .bounded import part, quoted
 from .folders import Folders
 from .schemas import refusal
-from .steps import as_tool, shortened, with_steps
+from .steps import shortened, with_steps
 from .summary import summary
 from .tools import Tool, tools
 
@@ -66,7 +67,11 @@ def call(desk: Desk, tool: Tool, arguments: dict[str, Any], reading: Reading | N
         if wrong:
             raise UnusableInput(wrong)
     given = desk.folders.check(given)
-    desk.folders.fence()
+    with desk.folders.fence():
+        return _answered(desk, tool, given)
+
+
+def _answered(desk: Desk, tool: Tool, given: dict[str, Any]) -> dict[str, Any]:
     if tool.name == "start":
         return _start(desk, given)
     if tool.name == "docs":
@@ -81,6 +86,23 @@ def call(desk: Desk, tool: Tool, arguments: dict[str, Any], reading: Reading | N
     if task == "explain" and not given.get("topic") and not given.get("full_script"):
         return _topics(given)
     return _run(desk, task, given)
+
+
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
+_COMMAND = re.compile(r"\bshardguide (plan|tune|backend|init|join|fsdp2|explain|diagnose|review|migrate|ask|docs)\b")
+_TOOLS = {"ask": "start", "migrate": "review with migrate=true"}
+
+
+def for_tools(sentence: str, known: dict[str, Tool]) -> str:
+    """A refusal of the command line in the words of the tools: --gpu-memory is the argument gpu_memory here."""
+    names = {name for tool in known.values() for name in tool.properties}
+
+    def argument(found: re.Match[str]) -> str:
+        name = found[1].replace("-", "_")
+        return name if name in names else found[0]
+
+    sentence = _OPTION.sub(argument, sentence)
+    return _COMMAND.sub(lambda found: f"the tool {_TOOLS.get(found[1], found[1])}", sentence)
 
 
 def proposed(desk: Desk, identity: str) -> Change:
@@ -113,8 +135,12 @@ def _start(desk: Desk, given: dict[str, Any]) -> dict[str, Any]:
     found = understand(words, tuple(files), given.get("torch"))
     arguments = desk.folders.check(found.arguments)  # words may name files as well
     record = _run(desk, found.tool, arguments)
-    tool, shown_ = as_tool(found.tool, arguments)
-    chosen = {"tool": tool, "arguments": shortened(shown_), "why": list(found.why), "others": list(found.others)}
+    chosen = {
+        "tool": found.tool,
+        "arguments": shortened(arguments),
+        "why": list(found.why),
+        "others": list(found.others),
+    }
     return record | {"understood": chosen}
 
 

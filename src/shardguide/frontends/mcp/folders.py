@@ -7,6 +7,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 from shardguide.guidance.errors import UnusableInput
@@ -57,15 +59,20 @@ class Folders:
             if not os.path.isdir(root):
                 raise UnusableInput(f"{shown(root)} is not a folder; --allow takes folders that may be read.")
 
-    def fence(self) -> None:
-        """From here on, in this thread and what it starts, links inside of the folders lead nowhere else.
+    @contextmanager
+    def fence(self) -> Iterator[None]:
+        """Inside of it, links in the folders lead nowhere else.
 
         ``check`` sees what a client names; this sees what is found below it, in folders, by patterns, behind a model's folder.
         """
         if not _fence:
             _fence.append(True)
             sys.addaudithook(_look)
-        _FENCED.set(self.roots)
+        before = _FENCED.set(self.roots)
+        try:
+            yield
+        finally:
+            _FENCED.reset(before)
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with their paths made absolute. Raises UnusableInput for one outside of the folders."""
@@ -103,4 +110,4 @@ class Folders:
                 f"{shown(path)[:200]} lies outside of the folders that this server may read ({', '.join(map(shown, self.roots))}); "
                 "shardguide mcp --allow FOLDER adds one."
             )
-        return full
+        return full if os.pardir in path.split(os.sep) else os.path.normpath(full)  # noqa: PTH206 - .. behind a link

@@ -84,7 +84,7 @@ def argument(name: str, field: Field | None) -> dict[str, Any]:
 
 def _takes_zero(field: Field) -> bool:
     try:
-        return field.parse("0") == 0
+        return bool(field.parse("0") == 0)
     except UnusableInput:
         return False
 

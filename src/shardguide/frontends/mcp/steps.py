@@ -21,7 +21,7 @@ def with_steps(record: dict[str, Any], task: str, arguments: dict[str, Any], too
     steps: list[dict[str, Any]] = []
     later: list[str] = []
     for step in record.get("next", ()):
-        name, given = as_tool(str(step["tool"]), dict(step["arguments"]))
+        name, given = _as_tool(str(step["tool"]), dict(step["arguments"]))
         if step["tool"] == "approve":
             continue  # not a tool: the user's word in a terminal; approval.asked has the question
         missing = [key for key, value in given.items() if isinstance(value, str) and value in _PLACEHOLDERS]
@@ -38,7 +38,7 @@ def with_steps(record: dict[str, Any], task: str, arguments: dict[str, Any], too
         made = conformed(tool, given)
         if callable_(tool, made):
             steps.append({"tool": name, "arguments": made, "why": step["why"]})
-    if writes(record):
+    if writes(record) and not arguments.get("text"):  # what was pasted is no file
         why = "write what is proposed; the user sees it and confirms it first"
         steps.append({"tool": "apply", "arguments": {"id": record["id"]}, "why": why})
     out = {**record, "next": steps}
@@ -59,12 +59,12 @@ def writes(record: dict[str, Any]) -> bool:
     return record["workflow"] == "plan" and bool(record.get("snippets")) and not failed
 
 
-def as_tool(name: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _as_tool(name: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The tool that does what a command does."""
     if name == "migrate":
         return "review", {**arguments, "migrate": True}
     if name == "ask":
-        return "start", {**arguments, "words": arguments.pop("question", "")}
+        return "start", {"words" if key == "question" else key: value for key, value in arguments.items()}
     return name, arguments
 
 

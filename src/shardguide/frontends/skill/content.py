@@ -5,6 +5,8 @@ Format: the open Agent Skills specification, https://agentskills.io/specificatio
 
 from __future__ import annotations
 
+import re
+
 from shardguide.frontends.render.blocks import Block, Code, Heading, Items, Pairs, Text, Title
 from shardguide.frontends.render.markdown import render
 from shardguide.guidance.record import Claim, Release, Snippet
@@ -17,11 +19,13 @@ from shardguide.workflows.sources import about
 NAME = "shardguide"
 RELEASE = "2.13"  # the release on which the code of the references was run
 DESCRIPTION = (
-    "Plans, configures and troubleshoots PyTorch FSDP training (FSDP1, FSDP2 fully_shard, DDP, HSDP, DTensor, DCP checkpoints, torchrun, "
-    "NCCL/Gloo). Use it whenever someone shards a model over GPUs, sets up process groups, sees a hang, OOM or error in distributed "
-    "training, clips or accumulates gradients under FSDP, saves or loads sharded checkpoints, handles uneven inputs with Join, chooses "
-    "mixed precision or CPU offload, or migrates FSDP1 code to FSDP2, even if they do not name FSDP. Every statement has a source and "
-    "the releases it holds for."
+    "Plans, configures, reviews and troubleshoots PyTorch distributed training: FSDP1, FSDP2 (fully_shard), DDP, HSDP, device meshes, "
+    "DTensor and tensor parallel, ZeroRedundancyOptimizer, DCP checkpoints, torchrun and Slurm launches, NCCL, Gloo, MPI and XCCL. Use it "
+    "whenever someone trains on several GPUs or nodes and shards a model, sets up process groups, sees a hang, timeout, OOM or error "
+    "(logs, Flight Recorder dumps), clips or accumulates gradients, checkpoints activations, compiles, feeds data to ranks, saves, loads "
+    "or reshards checkpoints, handles uneven inputs with Join, chooses mixed precision or CPU offload, or moves from FSDP1 to FSDP2, even if "
+    "they do not name FSDP. Not for one GPU, inference servers, JAX or TensorFlow. Every statement has a source and the releases it "
+    "holds for."
 )
 CREDITS = "Adapted from work by Orchestra Research (MIT), https://www.aitmpl.com/component/skills/ai-research/distributed-training-pytorch-fsdp"
 
@@ -29,12 +33,14 @@ CREDITS = "Adapted from work by Orchestra Research (MIT), https://www.aitmpl.com
 def files(release: str = RELEASE) -> dict[str, str]:
     """Every file of the skill by its path in the skill's folder. Raises UnusableInput for a release that does not exist."""
     minor = releases.normalise(release)
-    out = {f"references/{name}.md": _topic(name, minor) for name in topic_store.ids()}
+    out: dict[str, str] = {}
+    for name in topic_store.ids():
+        out.update({f"references/{file}.md": text for file, text in _topic(name, minor).items()})
     out.update({f"references/errors-{kind}.md": text for kind, text in _errors().items()})
-    out["references/rules.md"] = _rules()
+    out.update({f"references/{name}.md": text for name, (_, text) in _rules().items()})
     out["references/releases.md"] = _releases()
     out["references/other.md"] = _other(minor)
-    return {"SKILL.md": _skill(minor), **dict(sorted(out.items()))}
+    return {"SKILL.md": _skill(minor, frozenset(out)), **dict(sorted(out.items()))}
 
 
 def _front() -> str:
@@ -48,7 +54,7 @@ def _front() -> str:
     )
 
 
-def _skill(minor: str) -> str:
+def _skill(minor: str, have: frozenset[str]) -> str:
     groups: dict[str, list[tuple[str, str]]] = {}
     for name, (group, title) in topic_store.titles().items():
         groups.setdefault(group, []).append((name, title))
@@ -70,9 +76,11 @@ def _skill(minor: str) -> str:
     )
     errors = ", ".join(_errors())
     listed = "\n".join(
-        f"\n### {group}\n\n" + "\n".join(f"- [{title}](references/{name}.md)" for name, title in topics)
+        f"\n### {group}\n\n"
+        + "\n".join(f"- [{title}](references/{name}.md){_code_link(name, have)}" for name, title in topics)
         for group, topics in groups.items()
     )
+    rules = ", ".join(f"[{about}](references/{name}.md)" for name, (about, _) in _rules().items())
     return f"""{_front()}
 # FSDP guidance that is checked
 
@@ -97,7 +105,7 @@ If the MCP tools of shardguide are there, call `start` with the user's own words
    [references/releases.md](references/releases.md) first.
 3. An error message or a hang: search the files references/errors-*.md for words of the message ({errors}); each has wordings, causes
    and fixes.
-4. Training code to be looked over: [references/rules.md](references/rules.md) lists the mistakes and how each looks.
+4. Training code to be looked over: the mistakes and how each looks, by subject: {rules}.
 5. Belongs to no other: [references/other.md](references/other.md).
 
 ## References, PyTorch {minor}
@@ -109,30 +117,54 @@ If the MCP tools of shardguide are there, call `start` with the user's own words
 """
 
 
+def _code_link(name: str, have: frozenset[str]) -> str:
+    """Links to the files of a topic's code, where it has any of its own."""
+    names = [one for one in sorted(have) if re.fullmatch(rf"references/{re.escape(name)}-code(-\d+)?\.md", one)]
+    return f" ({', '.join(f'[its code]({one})' for one in names)})" if names else ""
+
+
 def _held(minor: str) -> Text:
     return Text(f"For PyTorch {minor}. Each statement names its source. Reference of the shardguide skill.")
 
 
-def _topic(name: str, minor: str) -> str:
-    """The page of a topic from the shipped index alone, so that it is the same wherever it is made."""
+LONG = 24_000  # bytes of a file that is opened as a whole; what is longer is divided
+
+
+def _topic(name: str, minor: str) -> dict[str, str]:
+    """The page of a topic from the shipped index alone, so that it is the same wherever it is made; file name -> text.
+
+    Where the whole is long, its code has a file of its own.
+    """
     topic = topic_store.get(name)
-    out: list[Block] = [Title(topic.title), _held(minor), Items(_statements(topic.answer, minor))]
+    said: list[Block] = [Title(topic.title), _held(minor), Items(_statements(topic.answer, minor))]
     for section in topic.sections:
         found = _statements(section.claims, minor)
         if found:
-            out += [Heading(section.title), Items(found)]
+            said += [Heading(section.title), Items(found)]
+    code: list[list[Block]] = []
     for one in pattern_store.of_topic(name):
         snippet = pattern_store.snippet(one, minor)
         if snippet is not None:
-            out += [
-                Heading(f"Code: {snippet.title}"),
-                Code(snippet.language, snippet.code),
-                Text(_checked(one, snippet)),
-            ]
+            head = Heading(f"Code: {snippet.title}")
+            code.append([head, Code(snippet.language, snippet.code), Text(_checked(one, snippet))])
+    see: list[Block] = []
     if topic.see:
         titles = topic_store.titles()
-        out += [Heading("See also"), Items(tuple(f"{titles[one][1]} (references/{one}.md)" for one in topic.see))]
-    return render(out)
+        see = [Heading("See also"), Items(tuple(f"{titles[one][1]} (references/{one}.md)" for one in topic.see))]
+    whole = render([*said, *(block for entry in code for block in entry), *see])
+    if len(whole.encode()) <= LONG or not code:
+        return {name: whole}
+    out = {}
+    for number, part in enumerate(_divided(code), 1):
+        title, file = (
+            (topic.title, f"{name}-code") if number == 1 else (f"{topic.title}, {number}", f"{name}-code-{number}")
+        )
+        out[file] = render([Title(f"{title}: code"), _held(minor), *(block for entry in part for block in entry)])
+    there: list[Block] = [
+        Heading("Code"),
+        Text(f"Its code stands in {', '.join(f'references/{file}.md' for file in out)}."),
+    ]
+    return {name: render([*said, *there, *see]), **out}
 
 
 def _checked(name: str, snippet: Snippet) -> str:
@@ -168,36 +200,65 @@ def _errors() -> dict[str, str]:
         kinds.setdefault(one.family.partition("-")[0], []).append(one)
     small = [kind for kind, found in kinds.items() if len(found) < FEW]
     kinds["other"] = [one for kind in sorted(small) for one in kinds.pop(kind)]
-    return {kind: _errors_of(kind, found, words) for kind, found in sorted(kinds.items())}
+    out: dict[str, str] = {}
+    for kind, found in sorted(kinds.items()):
+        entries = [_error(one, words) for one in found]
+        for number, part in enumerate(_divided(entries), 1):
+            title = f"Errors: {kind}" if number == 1 else f"Errors: {kind}, part {number}"
+            blocks: list[Block] = [Title(title), Text(_WORDINGS), *(block for entry in part for block in entry)]
+            out[kind if number == 1 else f"{kind}-{number}"] = render(blocks)
+    return out
 
 
-def _errors_of(kind: str, found: list[Diagnosis], words: list[str]) -> str:
-    out: list[Block] = [
-        Title(f"Errors: {kind}"),
-        Text(
-            "Wordings in quotes. A later failure often only follows from the first one: look at the earliest, on whatever rank."
-        ),
-    ]
-    for one in found:
-        said = "; ".join(f'"{words[sign.at]}"' for sign in one.signs[:2])
-        rows = (*((said,) if said else ()), f"Cause: {one.cause}", f"Look-alikes: {one.tell}", f"Fix: {one.fix}")
-        out += [Heading(one.title), Items(rows)]
-    return render(out)
+_WORDINGS = (
+    "Wordings in quotes. A later failure often only follows from the first one: look at the earliest, on whatever rank."
+)
 
 
-def _rules() -> str:
-    out: list[Block] = [
-        Title("Mistakes in training code"),
-        Text(
-            "What shardguide review looks for; without it, look for these by reading. (suspicion): reading alone cannot prove it."
-        ),
-    ]
-    for code in rule_store.codes():
-        rule = rule_store.get(code)
-        sure = "" if rule.certain else " (suspicion)"
-        out.append(Heading(f"{code} {rule.title}{sure}"))
-        out.append(Text(f"{rule.why} Fix: {rule.fix}"))
-    return render(out)
+def _divided(entries: list[list[Block]]) -> list[list[list[Block]]]:
+    """Entries in as few parts as keep each below the size of a file, in their order."""
+    parts: list[list[list[Block]]] = [[]]
+    used = 0
+    for entry in entries:
+        size = len(render(entry).encode()) + 2
+        if used + size > LONG - 500 and parts[-1]:
+            parts.append([])
+            used = 0
+        parts[-1].append(entry)
+        used += size
+    return parts
+
+
+def _error(one: Diagnosis, words: list[str]) -> list[Block]:
+    said = "; ".join(f'"{words[sign.at]}"' for sign in one.signs[:2])
+    rows = (*((said,) if said else ()), f"Cause: {one.cause}", f"Look-alikes: {one.tell}", f"Fix: {one.fix}")
+    return [Heading(one.title), Items(rows)]
+
+
+# First digit of a rule's code -> what these rules are about.
+_SUBJECTS = {
+    "0": "launch files and configuration", "1": "process groups", "2": "collectives", "3": "FSDP1", "4": "FSDP2", "5": "DDP",
+    "6": "Join", "7": "checkpoints", "8": "data loading", "9": "the API of the release",
+}  # fmt: skip
+
+
+def _rules() -> dict[str, tuple[str, str]]:
+    """The rules by subject: file name -> subject and text."""
+    out = {}
+    for digit, about_ in _SUBJECTS.items():
+        found: list[Block] = [
+            Title(f"Mistakes in training code: {about_}"),
+            Text(
+                "What shardguide review looks for; without it, look for these by reading. (suspicion): reading alone cannot prove it."
+            ),
+        ]
+        for code in rule_store.codes():
+            if code[3] == digit:
+                rule = rule_store.get(code)
+                sure = "" if rule.certain else " (suspicion)"
+                found += [Heading(f"{code} {rule.title}{sure}"), Text(f"{rule.why} Fix: {rule.fix}")]
+        out[f"rules-{digit}xx"] = (about_, render(found))
+    return out
 
 
 def _releases() -> str:

@@ -67,6 +67,19 @@ def understand(words: str, files: tuple[str, ...] = (), torch: str | None = None
     return Understood(tool, arguments, reasons, tuple(others[:OTHERS]))
 
 
+def as_task(tool: str, words: str, files: tuple[str, ...] = (), torch: str | None = None) -> dict[str, Any]:
+    """The arguments that the same words have for a workflow that somebody named."""
+    asked, pasted = _split(words.strip())
+    arguments = _arguments(tool, asked, pasted, handed.sort(files), stated(asked))
+    if tool != "explain":
+        arguments.pop("full_script", None)
+    else:
+        arguments = {"topic": asked}
+    if torch:
+        arguments.setdefault("torch", torch)
+    return {name: value for name, value in arguments.items() if value}
+
+
 _LOG = re.compile(
     r"Traceback \(most recent call last\)|^\[?rank ?\d+\]?:|^\[rank\d+\]|\bNCCL (WARN|INFO)\b|^\[[EWIF]\d{3,4}[ :]|"
     r"^\s*File \"[^\"]+\", line \d+|ChildFailedError|\b[A-Za-z_.]+(Error|Exception|Warning): |^\d{4}-\d\d-\d\d[ T]\d\d:\d\d",

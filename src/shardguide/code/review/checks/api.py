@@ -50,11 +50,28 @@ def api_findings(project: Project, release: str) -> list[Finding]:
 
 def _guards(test: ast.expr) -> bool:
     """Whether a test asks for the release or for what is there."""
-    for inner in ast.walk(test):
-        name = getattr(inner, "id", "") or getattr(inner, "attr", "")
-        if name and any(word in name for word in _GUARDS):
-            return True
+    waiting: list[ast.AST] = [test]
+    while waiting:
+        inner = waiting.pop()
+        for name, value in inner.__dict__.items():
+            if value.__class__ is list:
+                waiting += [one for one in value if isinstance(one, ast.AST)]
+            elif isinstance(value, ast.AST):
+                waiting.append(value)
+            elif (name == "id" or name == "attr") and any(word in value for word in _GUARDS):
+                return True
     return False
+
+
+def _full(node: ast.AST, roots: dict[str, str]) -> str:
+    """The full name of a.b.c where ``a`` comes from PyTorch; "" for anything else."""
+    inner = node
+    while isinstance(inner, ast.Attribute):
+        inner = inner.value
+    if not isinstance(inner, ast.Name) or inner.id not in roots:
+        return ""
+    head, _, rest = dotted_text(node).partition(".")
+    return f"{roots[head]}.{rest}" if rest else roots[head]
 
 
 def _covered(full: str) -> bool:
@@ -73,62 +90,86 @@ class _File:
         self.known = known
         self.out = out
         self.guarded: list[tuple[int, int]] = []
-        self.exits: list[ast.If] = []
         self.asked: set[str] = set()  # names that the file asks for by hasattr
         self.flat: set[str] = set()  # names of flattened dimensions of a mesh
-        self.bound: set[str] = set()
+        self.named: frozenset[int] | None = None
 
     def read(self) -> None:
         """Look at every name that comes from PyTorch."""
-        nodes = self.file.nodes
-        for node in nodes:
-            self._bindings(node)
-        self._left_early(nodes)
+        survey = self.file.survey
+        kept = survey.kept
         roots = {
             name: full
             for name, full in self.file.imports.items()
-            if full.startswith("torch") and name not in self.bound
+            if full.startswith("torch") and name not in survey.bound
         }
-        inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
-        for node in nodes:
-            if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").startswith("torch"):
-                self._module_of(node, str(node.module))
-                for alias in node.names:
-                    self._imported(alias, f"{node.module}.{alias.name}")
-            elif isinstance(node, ast.Import):
-                for alias in node.names:
-                    self._module(alias)
-            elif isinstance(node, (ast.Attribute, ast.Name)) and id(node) not in inner:
-                full = self._full(node, roots)
-                if full:
-                    self._used(node, full)
-            elif isinstance(node, ast.Call):
-                full = self._full(node.func, roots)
-                if full:
-                    self._keywords(node, full)
-                    self._counted(node, full)
-            elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-                name = node.slice.value
-                if isinstance(name, str) and name in self.flat:
-                    self._report("FSD907", node, certain=False, name=name)
+        self._guarded(kept)
+        text = self.file.text
+        if "hasattr" in text or "getattr" in text or "_flatten" in text:
+            for node in kept[ast.Call]:
+                self._asked(node)  # type: ignore[arg-type]
+        for node in kept[ast.ImportFrom]:
+            if not node.level and (node.module or "").startswith("torch"):  # type: ignore[attr-defined]
+                self._module_of(node, str(node.module))  # type: ignore[arg-type, attr-defined]
+                for alias in node.names:  # type: ignore[attr-defined]
+                    self._imported(alias, f"{node.module}.{alias.name}")  # type: ignore[attr-defined]
+        for node in kept[ast.Import]:
+            for alias in node.names:  # type: ignore[attr-defined]
+                self._module(alias)
+        for name in survey.names:
+            if name.id in roots:
+                self._used(name, roots[name.id])
+        for chain in survey.chains:
+            full = _full(chain, roots)
+            if full:
+                self._used(chain, full)
+        for node in kept[ast.Call]:
+            full = _full(node.func, roots)  # type: ignore[attr-defined]
+            if full:
+                self._keywords(node, full)  # type: ignore[arg-type]
+                self._counted(node, full)  # type: ignore[arg-type]
+        if self.flat:
+            for node in ast.walk(self.file.tree):
+                if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+                    part = node.slice.value
+                    if isinstance(part, str) and part in self.flat:
+                        self._report("FSD907", node, certain=False, name=part)
 
-    def _bindings(self, node: ast.AST) -> None:
-        if isinstance(node, ast.arg):
-            self.bound.add(node.arg)
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            self.bound.add(node.id)
-        elif isinstance(node, ast.Try):
+    def _guarded(self, kept: dict[type, list[ast.AST]]) -> None:
+        """Where the file asks for the release, or for what is there."""
+        exits: list[ast.If] = []
+        for node in kept[ast.Try]:
+            assert isinstance(node, ast.Try)
             if any(handler.type is None or "Error" in ast.dump(handler.type) for handler in node.handlers):
                 names = ast.dump(ast.Tuple([h.type for h in node.handlers if h.type is not None], ast.Load()))
                 if any(one in names for one in ("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError")):
                     self.guarded.append((node.lineno, node.end_lineno or node.lineno))
-        elif isinstance(node, (ast.If, ast.IfExp)):
-            if _guards(node.test):
-                self.guarded.append((node.lineno, node.end_lineno or node.lineno))
-                if isinstance(node, ast.If) and isinstance(node.body[-1], (ast.Raise, ast.Return)):
-                    self.exits.append(node)
-        elif isinstance(node, ast.Call):
-            self._asked(node)
+        if any(word in self.file.text for word in _GUARDS):
+            for node in (*kept[ast.If], *kept[ast.IfExp]):
+                assert isinstance(node, (ast.If, ast.IfExp))
+                if _guards(node.test):
+                    self.guarded.append((node.lineno, node.end_lineno or node.lineno))
+                    if isinstance(node, ast.If) and isinstance(node.body[-1], (ast.Raise, ast.Return)):
+                        exits.append(node)
+        if exits:
+            self._left_early(exits, [*kept[ast.FunctionDef], *kept[ast.AsyncFunctionDef]])
+
+    def _named(self) -> frozenset[int]:
+        """Expressions, by id, that are only compared, or looked up by: nothing is called."""
+        if self.named is None:
+            found: set[int] = set()
+            for node in ast.walk(self.file.tree):
+                if isinstance(node, ast.Dict):
+                    found.update(id(key) for key in node.keys if key is not None)
+                elif isinstance(node, ast.Compare):
+                    for one in (node.left, *node.comparators):
+                        parts = one.elts if isinstance(one, (ast.Tuple, ast.List, ast.Set)) else [one]
+                        found.update(id(part) for part in parts)
+                elif isinstance(node, ast.Call) and dotted_text(node.func) in ("isinstance", "issubclass"):
+                    for kinds in node.args[1:2]:
+                        found.update(id(one) for one in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]))
+            self.named = frozenset(found)
+        return self.named
 
     def _asked(self, node: ast.Call) -> None:
         function = node.func
@@ -144,25 +185,18 @@ class _File:
                 if given is None and len(parts) == len(function.value.slice.elts):
                     self.flat.add("_".join(str(part) for part in parts))
 
-    def _left_early(self, nodes: list[ast.AST]) -> None:
+    def _left_early(self, exits: list[ast.If], functions: list[ast.AST]) -> None:
         """``if version < …: raise`` guards what follows it in its function."""
-        for node in self.exits:
+        for node in exits:
             around = [
                 one
-                for one in nodes
+                for one in functions
                 if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))
                 and one.lineno < node.lineno <= (one.end_lineno or 0)
             ]
             if around:
                 inner = max(around, key=lambda one: one.lineno)
                 self.guarded.append((node.lineno, inner.end_lineno or node.lineno))
-
-    def _full(self, node: ast.AST, roots: dict[str, str]) -> str:
-        text = dotted_text(node)
-        head, _, rest = text.partition(".")
-        if head not in roots:
-            return ""
-        return f"{roots[head]}.{rest}" if rest else roots[head]
 
     def _look(self, full: str) -> _Known:
         if full not in self.known:
@@ -230,6 +264,8 @@ class _File:
     def _used(self, node: ast.Attribute | ast.Name, full: str) -> None:
         known = self._look(full)
         if known.there and known.deprecated:
+            if not isinstance(node.ctx, ast.Load) or id(node) in self._named():
+                return
             said = known.deprecated if len(known.deprecated) < 160 else f"{known.deprecated[:157]}…"
             self._report("FSD903", node, name=full, said=said)
             return
@@ -248,7 +284,7 @@ class _File:
                 if full.endswith(".fully_shard") and name in OLD:
                     continue  # FSD411 says what became of it
                 self._report("FSD902", keyword.value, name=full, keyword=name)
-            elif name in known.told and name != "group_name":
+            elif name in known.told and name != "group_name" and not _is_none(keyword.value):
                 idle = name == "check_reduction" or (name == "broadcast_buffers" and is_true(keyword.value))
                 edits = drop_argument(Call(node, "", full, (), "", (), {}), name) if idle else ()
                 self._report("FSD905", keyword.value, *edits, name=full, keyword=name)
@@ -309,3 +345,8 @@ class _File:
 
 def _at_least(release: str, since: str) -> bool:
     return tuple(map(int, release.split("."))) >= tuple(map(int, since.split(".")))
+
+
+def _is_none(node: ast.expr) -> bool:
+    """Whether None is given, the default of what is deprecated: it warns of nothing."""
+    return isinstance(node, ast.Constant) and node.value is None

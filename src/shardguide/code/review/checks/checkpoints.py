@@ -7,7 +7,8 @@ import ast
 from ..records import Call, Things
 from ..torch_names import CHECKPOINT
 from ..walk import Walker
-from .common import add_argument, is_false, is_true, kind_of, models, one_rank
+from .common import add_argument, is_false, is_true, kind_of, models, of_rank, one_rank
+from .parts import in_tests
 
 _FOR_OPTIMIZER = (
     "FullyShardedDataParallel.optim_state_dict_to_load",
@@ -51,14 +52,26 @@ def loaded(walker: Walker, call: Call) -> None:
 
 def plain_load(walker: Walker, call: Call) -> None:
     """torch.load on every rank."""
-    if call.spread():
+    if call.spread() or in_tests(walker.frame.file):
         return
-    if is_false(call.argument("weights_only")):
+    source = call.argument("f", 0)
+    held = source is not None and _in_memory(walker, source)
+    if is_false(call.argument("weights_only")) and not held:
         walker.report("FSD704", call.node, False)
+    if held or (source is not None and of_rank(walker, source) is not None):
+        return  # bytes at hand, or a file of each rank's own
     if call.argument("map_location", 1) is None:
         walker.fact("load without map", call.node)
     else:
         walker.fact("load with map", call.node)
+
+
+def _in_memory(walker: Walker, source: ast.expr) -> bool:
+    """Whether bytes are loaded that the program has in hand, no file."""
+    made = walker.written(source) if isinstance(source, ast.Name) else source
+    if isinstance(made, ast.Call):
+        return walker.full(made.func).rpartition(".")[2] in ("BytesIO", "SpooledTemporaryFile")
+    return isinstance(source, ast.Name) and source.id in ("stream", "buffer", "buf")
 
 
 def options(walker: Walker, call: Call) -> None:

@@ -8,6 +8,7 @@ from ..project import Definition, File, dotted_text
 from ..records import Call
 from ..walk import Walker
 from .common import is_false
+from .parts import in_tests
 
 # Methods that give a view of what they are called on.
 _VIEWS = frozenset(
@@ -186,7 +187,7 @@ def _groups(walker: Walker, file: File, files: list[File]) -> None:
             if isinstance(inner, ast.Dict)
             and {"params", "weight_decay"} <= {key.value for key in inner.keys if isinstance(key, ast.Constant)}
         ]
-        if makes and not _named(walker, name, node, file, files):
+        if makes and not in_tests(file) and not _named(walker, name, node, file, files):
             for home, optimizer in walker.facts["decays all"]:
                 if home is not file and not _imports(walker, home, file):
                     continue

@@ -7,9 +7,10 @@ import ast
 from ..project import File, dotted_text
 from ..records import Call, Thing
 from ..walk import Walker
-from .common import constant, drop_argument, is_true, kind_of, replace
+from .common import around, constant, drop_argument, is_true, kind_of, replace
 from .groups import of_some
 from .literals import bound
+from .parts import in_tests
 
 
 def wrapped(walker: Walker, call: Call) -> None:
@@ -72,7 +73,10 @@ def _together(walker: Walker, call: Call) -> None:
 
 def data_parallel(walker: Walker, call: Call) -> None:
     """DataParallel(module, …)."""
-    if not walker.frame.file.path.rpartition("/")[2].startswith("test_"):
+    file, here = walker.frame.file, around(walker)
+    lines = b"\n".join(file.lines[here.lineno - 1 : here.end_lineno]) if isinstance(here, ast.FunctionDef) else b""
+    # Beside DDP it is the way for one process.
+    if not in_tests(file) and not any(words in lines for words in (b"DistributedDataParallel(", b"DDP(")):
         walker.report("FSD510", call.node, False)
 
 

@@ -8,7 +8,7 @@ from ..project import dotted_text
 from ..records import Call, Edit, Thing, Things, marked
 from ..walk import Walker
 from .common import add_argument, is_false, is_true, kind_of, last, models, replace
-from .parts import classes
+from .parts import classes, leaf
 
 
 def wrapped(walker: Walker, call: Call) -> None:
@@ -18,10 +18,14 @@ def wrapped(walker: Walker, call: Call) -> None:
     strategy = last(walker, call.argument("sharding_strategy", 2))
     if strategy == "NO_SHARD":
         walker.report("FSD305", node, True, guarded=True)
+    if strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2") and _alone(call.things("device_mesh", 15)):
+        walker.report("FSD318", node, True)
     policy = call.argument("auto_wrap_policy", 4)
     none = policy is None or (isinstance(policy, ast.Constant) and policy.value is None)
     nested = walker.inside("enable_wrap")
-    whole = inner and all(thing.kind in ("module", "unknown") and not _parts_wrapped(thing, walker) for thing in inner)
+    whole = inner and all(
+        thing.kind in ("module", "unknown") and not leaf(thing) and not _parts_wrapped(thing, walker) for thing in inner
+    )
     if whole and none and not call.spread() and not nested and strategy != "NO_SHARD" and not walker.loop_depth:
         walker.report("FSD303", node, False)
     if is_true(call.argument("sync_module_states", 10)) and not call.spread() and call.argument("device_id", 9) is None:
@@ -36,9 +40,24 @@ def wrapped(walker: Walker, call: Call) -> None:
             if model in inner or any(within_any(model, thing) for thing in inner):
                 here = walker.made_before(optimizer)
                 sure = original is None or is_false(original)
-                if here is not None and not call.spread() and not is_true(original):
-                    walker.report("FSD302", optimizer.node, sure and here and len(inner) == 1)
+                guarded = any(condition.kind == "guard" for condition in walker.path)
+                if here is not None and not call.spread() and not is_true(original) and not guarded:
+                    home = optimizer.home(walker.frame.file)
+                    walker.report_at("FSD302", home, optimizer.node, sure and here and len(inner) == 1)
     walker.mark(inner, "wrapped", node)
+
+
+def _alone(meshes: Things) -> bool:
+    """Whether a mesh has two dimensions, and one rank in the second."""
+    if len(meshes) != 1 or meshes[0].kind != "mesh" or not isinstance(meshes[0].node, ast.Call):
+        return False
+    made = meshes[0].node
+    named = [one.value for one in made.keywords if one.arg == "mesh_shape"]
+    shape = named[0] if named else made.args[1] if len(made.args) > 1 else None
+    if not dotted_text(made.func).endswith("init_device_mesh") or not isinstance(shape, ast.Tuple):
+        return False
+    last_ = shape.elts[-1]
+    return len(shape.elts) == 2 and isinstance(last_, ast.Constant) and last_.value == 1
 
 
 def within_any(thing: Thing, whole: Thing) -> bool:

@@ -8,7 +8,7 @@ from ..project import dotted_text
 from ..records import Call, Edit, Thing, marked
 from ..walk import Walker
 from .common import constant, is_false, kind_of, last, models, replace, within
-from .parts import class_name
+from .parts import class_name, in_tests, leaf
 
 OLD = {
     "sharding_strategy": "mesh and reshard_after_forward",
@@ -60,6 +60,7 @@ def sharded(walker: Walker, call: Call) -> None:
     )
     if any(thing.kind == "offload" for thing in given):
         walker.fact("cpu offload", node)
+        walker.note("cpu offload", node)
         walker.mark(things, "cpu offload", node)
 
 
@@ -201,11 +202,21 @@ def root_only(walker: Walker) -> None:
     if len(shards) != 1 or shards[0].looped or len(shards[0].things) != 1:
         return
     mark, thing = shards[0], shards[0].things[0]
+    if leaf(thing) or in_tests(mark.file):
+        return
     if thing.of or thing.kind not in ("unknown", "module") or not isinstance(mark.node, ast.Call):
         return
     handed = any(one.what == "escaped" and one.at < mark.at for one in thing.marks)
     if not handed and mark.node.args and not isinstance(mark.node.args[0], (ast.List, ast.Tuple)):
         walker.facts.setdefault("root only", []).append((mark.file, mark.node))
+
+
+def offloaded(walker: Walker) -> None:
+    """A group is made and a model offloaded on one way through the program."""
+    if any(mark.what == "cpu offload" for mark in walker.marks):
+        for mark in walker.marks:
+            if mark.what == "init":
+                walker.facts.setdefault("init of offload", []).append((mark.file, mark.node))
 
 
 def project(walker: Walker) -> None:
@@ -218,7 +229,11 @@ def project(walker: Walker) -> None:
         if len({id(other) for home, other in facts.get("fsdp2", ()) if home is file}) == 1:
             walker.report_at("FSD403", file, node, False)
     if facts.get("cpu offload") and facts.get("backend nccl") and not facts.get("other backend"):
+        together = {id(node) for _, node in facts.get("init of offload", ())}
+        homes = {file for file, _ in facts["cpu offload"]}
         for file, node in facts["backend nccl"]:
+            if id(node) not in together and file not in homes and len(facts["backend nccl"]) > 1:
+                continue  # another program of the project
             walker.report_at("FSD414", file, node, False, *_backend(node))
 
 
@@ -253,5 +268,5 @@ METHODS = {
     "load_state_dict": [loaded],
 }
 LOOPS = [loop]
-ENDS = [root_only]
+ENDS = [root_only, offloaded]
 PROJECT = [project]

@@ -150,7 +150,9 @@ def statement(walker: Walker, node: ast.Call, things: Things) -> None:
 def arguments(walker: Walker, call: Call) -> None:
     """--local_rank, which torchrun does not pass and the old launcher spells with a dash."""
     names = [constant(argument) for argument in call.node.args]
-    if "--local_rank" in names and "--local-rank" not in names:
+    # DeepSpeed's own launcher passes --local_rank.
+    deepspeed = any(full.partition(".")[0] == "deepspeed" for full in walker.frame.file.imports.values())
+    if "--local_rank" in names and "--local-rank" not in names and not deepspeed:
         argument = call.node.args[names.index("--local_rank")]
         edits = replace(argument, '"--local-rank", "--local_rank"') if len(names) == 1 else ()
         walker.report("FSD114", call.node, False, *edits)
@@ -202,7 +204,8 @@ def project(walker: Walker) -> None:
     if not facts.get("device"):
         for file, node in facts.get("nccl", ()):
             walker.report_at("FSD102", file, node, False)
-    if not facts.get("destroy"):
+    # What is there but was not followed counts too.
+    if not facts.get("destroy") and not any("destroy_process_group" in file.text for file in walker.project.files):
         for file, node in facts.get("init", ())[:1]:
             if facts.get("script"):
                 walker.report_at("FSD106", file, node, False)

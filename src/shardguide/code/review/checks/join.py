@@ -8,6 +8,7 @@ from ..records import Call, Things
 from ..records import Thing as Thing
 from ..walk import Walker
 from .common import kind_of
+from .parts import classes
 
 
 def joined(walker: Walker, call: Call) -> None:
@@ -20,12 +21,40 @@ def joined(walker: Walker, call: Call) -> None:
         if thing.kind == "fsdp1" or kind_of((thing,), "fsdp2", walker) == "yes":
             walker.report("FSD601", call.node, True)
             return
-    if isinstance(given, (ast.List, ast.Tuple)):
+    if isinstance(given, (ast.List, ast.Tuple)) and given.elts:
+        _device(walker, call, walker.value(given.elts[0]))
         order = [_what(things_) for element in given.elts if (things_ := walker.value(element)) is not None]
         if "zero" in order and "ddp" in order and order.index("zero") < order.index("ddp"):
             walker.report("FSD603", call.node, True)
         if order == ["ddp", "zero"]:
             walker.report("FSD606", call.node, True)
+
+
+def _device(walker: Walker, call: Call, first: Things) -> None:
+    """The first joinable's device is the CPU; what backends there are is asked at the end."""
+    for thing in first if len(first) == 1 else ():
+        for _, owner in classes(walker, thing):
+            for item in owner.body:
+                if isinstance(item, ast.FunctionDef) and item.name == "join_device":
+                    given = item.body[-1]
+                    text = ast.unparse(given.value) if isinstance(given, ast.Return) and given.value else ""
+                    if text in ("torch.device('cpu')", "device('cpu')"):
+                        walker.facts.setdefault(f"join on the CPU {owner.name}", []).append(
+                            (walker.frame.file, call.node)
+                        )
+                    return
+
+
+def on_nccl(walker: Walker) -> None:
+    """Join's own all-reduce on the CPU, where no group has a backend for it."""
+    told = [name for name in walker.facts if name.startswith("join on the CPU ")]
+    if not told or not walker.facts.get("nccl only") or walker.facts.get("other backend"):
+        return
+    if any("gloo" in file.text for file in walker.project.files):
+        return  # a group of its own may have it
+    for name in told:
+        for file, node in walker.facts[name]:
+            walker.report_at("FSD635", file, node, False, name=name.rpartition(" ")[2])
 
 
 def _what(things: Things) -> str:
@@ -79,4 +108,4 @@ def compared(walker: Walker) -> None:
 
 CALLS = {"Join": [joined]}
 METHODS = {"step": [stepped]}
-PROJECT = [compared]
+PROJECT = [compared, on_nccl]

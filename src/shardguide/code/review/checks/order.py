@@ -14,7 +14,7 @@ from collections import Counter
 
 from ..records import Condition, Path, Verdict, compatible
 from ..sequences import Fork, Op, Reader, Sequence, Turns, flat, holders, leaves, shape, ways_out, words
-from ..trace import Branch, Event, Item, Leave, Unknown, conditions, events, loops, quiet
+from ..trace import Branch, Event, Item, Leave, Unknown, conditions, events, quiet, uneven_loops
 from ..walk import Walker
 from .agreed import agreed
 
@@ -138,8 +138,8 @@ def _left(
 
 
 def _asked(event: Event) -> bool:
-    """Whether other tests stand before an initialisation: whether there is one already, or more than one process."""
-    return any(one.kind != "rank" and not one.key.startswith("method ") for one in event.path)
+    """Whether the test right before an initialisation is another one: whether there is one already, or more than one process."""
+    return bool(event.path) and event.path[-1].kind != "rank"
 
 
 def _without(yes: Sequence, no: Sequence, leaving: bool) -> tuple[list[Op], list[Op]]:
@@ -229,9 +229,7 @@ def _local(walker: Walker, root: list[Item], branch: Branch, condition: Conditio
 
 def _uneven(walker: Walker, root: list[Item]) -> None:
     """Loops that don't run equally often on all ranks."""
-    for loop in loops(root):
-        if not loop.uneven:
-            continue
+    for loop in uneven_loops(root):
         inside = [event for event in events(loop.body) if event.code]
         if not inside or any(one.kind == "guard" for one in inside[0].path):
             continue

@@ -84,6 +84,23 @@ def in_root(walker: Walker, part: Thing, policy: ast.expr | None) -> bool:
     return not any(len(token) > 3 and token in words.lower() for token in tokens)
 
 
+_LARGE = ("Sequential", "ModuleList", "ModuleDict", "Transformer")
+
+
+def leaf(thing: Thing) -> bool:
+    """Whether a model is a single layer of PyTorch's, so that it has no parts to wrap or shard apart."""
+    name = thing.name if thing.kind == "module" else ""
+    return name.startswith("torch.nn.") and not any(word in name for word in _LARGE)
+
+
+def in_tests(file: File) -> bool:
+    """Whether a file is a test: it loads what it wrote itself, and its models are small."""
+    folder, _, name = file.path.rpartition("/")
+    if name.startswith("test_") or name.endswith("_test.py"):
+        return True
+    return folder.rpartition("/")[2] == "tests" and "def test_" in file.text
+
+
 def separates(walker: Walker, policy: ast.expr | None, depth: int = 2) -> bool:
     """Whether a policy may give what is trainable units of its own: one with a function that is written here."""
     if isinstance(policy, ast.Name) and depth:

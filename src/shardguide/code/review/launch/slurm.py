@@ -107,7 +107,11 @@ def _gpus(launch: Launch, srun: dict[str, Word], open_: bool) -> tuple[int | Non
 
 def variables(settings: list[Setting], text: Text, report: Report, nodes: int) -> None:
     """Environment variables that are set for the processes."""
+    # With AWS's plug-in NCCL uses no InfiniBand of its own.
+    other = any(one.name.startswith(("FI_", "OFI_NCCL_")) for one in settings)
     for one in settings:
+        if one.name == "NCCL_IB_DISABLE" and other:
+            continue
         if one.name in _RENAMED:
             new, at = f"TORCH_{one.name}", one.value.column - len(one.name) - 1
             edits = replaced(text, one.value.line, at, f"{one.name}=", f"{new}=")
