@@ -57,6 +57,9 @@ generate: $(VENV)/check
 	$(BIN)/python scripts/build_rules.py
 	$(BIN)/python scripts/build_diagnoses.py
 	$(BIN)/python scripts/build_ask.py
+	$(BIN)/python scripts/build_intake.py
+	$(BIN)/python scripts/build_completion.py
+	$(BIN)/python scripts/build_skill.py
 	$(BIN)/python scripts/readme_demo.py
 
 ## bench: whole-process CPU time and memory beside bare Python

@@ -53,8 +53,8 @@ _shtab_shardguide_answers_options=(
   "--site-packages[where the PyTorch to read lies]:PATH:_files"
   "--no-input[never ask\; missing answers end with status 3]"
   "--notebook[notebook file (default\: the state folder)]:PATH:_files"
-  ":default\: show:(show set forget)"
-  ":of the answer, e.g. gpus or param-dtype:"
+  ":default\: show:(show set forget export import)"
+  ":of the answer, e.g. gpus or param-dtype\; the file for import (- for standard input):"
   ":for set:"
 )
 
