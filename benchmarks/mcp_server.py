@@ -65,6 +65,7 @@ def first_list(command: list[str]) -> float:
 async def calls(folder: Path) -> None:
     """Latency of single calls, and memory over a thousand."""
     from mcp import Client
+
     from shardguide.frontends.mcp.calls import Desk
     from shardguide.frontends.mcp.folders import Folders
     from shardguide.frontends.mcp.server import build
@@ -74,13 +75,16 @@ async def calls(folder: Path) -> None:
     async with Client(build(Desk(Folders((str(folder),)), str(folder / "n.db")), "0")) as client:
         for name, arguments in (("plan", plan), ("docs", {"names": ["fully_shard"]})):
             await client.call_tool(name, arguments)
-            taken = []
+            taken, spent = [], []
             for _ in range(200):
-                start = time.perf_counter()
+                start, used = time.perf_counter(), time.process_time()
                 await client.call_tool(name, arguments)
                 taken.append((time.perf_counter() - start) * 1000)
+                spent.append((time.process_time() - used) * 1000)
             taken.sort()
-            print(f"{name}: median {taken[100]:.1f} ms, 95th percentile {taken[190]:.1f} ms")
+            spent.sort()
+            print(f"{name}: median {taken[100]:.1f} ms, 95th percentile {taken[190]:.1f} ms; "
+                  f"of CPU {spent[100]:.1f} ms, 95th percentile {spent[190]:.1f} ms")  # fmt: skip
         sizes = []
         for number in range(1000):
             await client.call_tool("plan" if number % 2 else "docs", plan if number % 2 else {"names": ["fully_shard"]})

@@ -181,14 +181,14 @@ def join(
 ) -> Guidance:
     """Uneven inputs; ``parts`` is what communicates in the loop (``--with`` of the command line): ``ddp,zero``, ``fsdp``, ``own``.
 
-    ``paths``: code whose Joinables and their hooks are compared, collective by collective; the verdicts are in ``extra["join_check"]``.
+    ``paths``: code whose Joinables and hooks are compared, collective by collective; the verdicts are in ``extra["join_check"]``.
 
     >>> join(parts="fsdp", uneven="yes", on_exhausted="stop", torch="2.13").decisions[0].id
     'use'
     """
     return _run(
-        "join", site_packages, paths=_many(paths), **{"with": parts}, uneven=uneven, on_exhausted=on_exhausted, collectives=collectives, skew=skew,
-        groups=groups, torch=torch,
+        "join", site_packages, paths=_many(paths), **{"with": parts}, uneven=uneven, on_exhausted=on_exhausted,
+        collectives=collectives, skew=skew, groups=groups, torch=torch,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -192,3 +193,59 @@ def test_a_diff_is_applied_as_patch_does(tmp_path: Path, before: str, after: str
 def test_what_is_no_diff_is_refused(text: str) -> None:
     with pytest.raises(UnusableInput, match="cannot be read"):
         patch.files(text)
+
+
+def test_an_earlier_backup_is_kept(shardguide: Shardguide) -> None:
+    answer = _reviewed(shardguide)
+    (shardguide.folder / "train.py.bak").write_text("mine\n")
+    assert shardguide("apply", answer, "--yes").status == 0
+    assert (shardguide.folder / "train.py.bak").read_text() == "mine\n"
+    assert (shardguide.folder / "train.py.bak.1").read_text() == SCRIPT
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda text: text.replace("\n", "\r\n"), lambda text: text.replace("\n\ndef", "\n\x0c\ndef"), lambda text: "\ufeff" + text,
+     lambda text: text.rstrip("\n"),
+     lambda text: text.replace("    dist.destroy", "    # form feed: \x0c, separators: \u2028 \x1c\n    dist.destroy")],
+    ids=["crlf", "form feed", "bom", "no end", "comment"],
+)  # fmt: skip
+def test_any_kind_of_line(shardguide: Shardguide, change: Callable[[str], str]) -> None:
+    """Only a line feed ends a line: what is written differs from what was there by the fix, to the byte."""
+    text = change(SCRIPT)
+    path = shardguide.folder / "train.py"
+    path.write_bytes(text.encode())
+    ran = shardguide("review", "train.py", *REVIEW)
+    assert shardguide("apply", ran.json["id"], "--yes").status == 0
+    assert path.read_bytes() == text.replace(', group_name="train"', "").encode()
+
+
+def test_applied_twice_is_said(shardguide: Shardguide) -> None:
+    answer = _reviewed(shardguide)
+    shardguide("apply", answer, "--yes")
+    assert "was written on 20" in shardguide("apply", answer, "--yes").err
+
+
+def test_no_space_left(shardguide: Shardguide) -> None:
+    """No file may grow beyond what a small backup needs: nothing is changed, one sentence says so, nothing is left behind."""
+    answer = _reviewed(shardguide, text=SCRIPT + "# " + "x" * 50_000 + "\n")
+    before = (shardguide.folder / "train.py").read_bytes()
+    program = (
+        "import resource, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "from shardguide.frontends import applying\n"
+        "real = applying._flushed\n"
+        "def small(path, data):\n"
+        "    if path.endswith('.shardguide-tmp'):\n"
+        "        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+        "    real(path, data)\n"
+        "applying._flushed = small\n"
+        "from shardguide.frontends.cli.main import main\n"
+        f"sys.exit(main(['apply', '{answer}', '--yes']))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=shardguide.folder, env=shardguide.env, capture_output=True, text=True, timeout=60, check=False
+    )  # fmt: skip
+    assert ran.returncode == 2 and ran.stderr.count("\n") == 1 and "nothing was written" in ran.stderr, ran.stderr
+    assert (shardguide.folder / "train.py").read_bytes() == before
+    assert not list(shardguide.folder.glob("*shardguide-tmp"))

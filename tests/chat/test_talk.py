@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import random
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ from shardguide.frontends.chat.talk import Talk
 from shardguide.frontends.render.blocks import Block
 from shardguide.frontends.render.plain import render
 from shardguide.notebook import Notebook, Place, talks
-from shardguide.workflows import outputs
+from shardguide.workflows import catalogue, find_out, outputs
 
 MODEL = str(Path(__file__).parents[2] / "examples" / "llama-3.1-8b")
 CSV = "name, memory.total [MiB]\n" + "NVIDIA H100 80GB HBM3, 81559 MiB\n" * 8
@@ -276,3 +279,98 @@ def test_a_pasted_log_of_a_thousand_lines(say: Script) -> None:
     )
     said = say(log + "RuntimeError: trying to initialize the default process group twice!\n")
     assert "I take this as: diagnose" in said[1] and "twice" in said[1] and len(said[1]) < 6000
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("bac", {"backend", "back"}),
+        ("why n", {"why not gloo"}),
+        ("look at ./tra", {"ining.log"}),
+        ("nv", {"nvlink"}),
+        ("inf", {"infiniband"}),
+        ("show b", {"show build"}),
+    ],
+)
+def test_completion_is_of_the_whole_line_and_of_paths(say: Script, line: str, expected: set[str]) -> None:
+    from prompt_toolkit.completion import CompleteEvent
+    from prompt_toolkit.document import Document
+
+    from shardguide.frontends.chat.terminal import _Completer
+
+    Path("training.log").write_text("x")
+    offers = ("backend", "why not gloo", "show build", "nvlink", "infiniband")
+    found = _Completer(offers).get_completions(Document(line, len(line)), CompleteEvent(completion_requested=True))
+    assert {one.text for one in found} == expected
+
+
+def test_not_knowing_twice_leaves_it_open(say: Script) -> None:
+    said = say("backend", "?", "no idea")
+    assert "Device is left open." in said[3] and "What links the nodes?" in said[3]
+
+
+def test_pasted_code_is_reviewed_and_a_pasted_call_checked(say: Script) -> None:
+    code = "import torch\nimport torch.distributed as dist\n\nif dist.get_rank() == 0:\n    dist.barrier()\n"
+    said = say(
+        f"what is wrong here?\n```python\n{code}```",
+        "new",
+        'dist.init_process_group("nccl", init_method="env://") is that right?',
+    )
+    assert "review" in said[1] and "FSD201" in said[1]
+    assert "I take this as: init" in said[3]
+
+
+def test_a_command_line_is_understood(say: Script) -> None:
+    said = say("review nothing.py")
+    assert "Not there, and so not read: nothing.py." in said[1] and "Which code?" in said[1]
+
+
+def test_a_path_with_spaces(say: Script) -> None:
+    folder = Path("my run")
+    folder.mkdir()
+    (folder / "rank 0.log").write_text("RuntimeError: trying to initialize the default process group twice!\n")
+    for words in ("my run/rank 0.log", "it died: 'my run/rank 0.log'", "it died, see my\\ run/rank\\ 0.log"):
+        assert "twice" in say(words, "draft")[1], words
+
+
+def test_every_question_has_a_way_to_find_out() -> None:
+    """A command for each, which its shell (or Python) can read."""
+    asked = {field.name for task in catalogue.TASKS.values() for field in task.fields() if field.ask} | {"current"}
+    for name in sorted(asked):
+        found = find_out.how(name)
+        assert found is not None, name
+        if found.command.startswith("print("):
+            ast.parse(found.command)
+        else:
+            subprocess.run(["bash", "-n", "-c", found.command], check=True, timeout=10)
+    read = {name for name, one in find_out.BY_FIELD.items() if one.pasted}
+    assert read - set(outputs._READERS) == {"gpu", "gpu_memory", "intra"}  # these are reports, read by the workflow
+
+
+TYPED = [
+    "plan", "tune", "join", "backend", "init", "fsdp2", "explain", "review", "migrate", "diagnose", "ask", "7b", "16", "2", "1",
+    "A100", "80GB", "nvlink", "adamw", "float32", "cuda", "linux", "?", "back", "new", "known", "help", "yes", "no", "draft",
+    "why", "more", "sources", "show", "apply", "drain", "unknown", "tcp", "env",
+    "", MODEL, "why not hsdp", "what if 32 gpus", "with sgd instead", "for 2.5", "for 3.1", "show fsdp2", "show the fsdp1 form", "gpus = 7",
+    "gpus = -3", "from = /etc/passwd", "also = x", "torch = 9", "model = /nix", "ddp,zero", "10.0.0.1:29500", "gradient clipping", "now = x",
+    "it hangs at the end of the epoch", "RuntimeError: NCCL error", "what is NCCL?", "select = FSD999", "full_script = yes", "tp = 3", CSV,
+    "leave the file out", "memory,compile", "path = a", "paths = b", "text = d", "topic = clip", "shard_size = 5", "measured = x", "why FSD999",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_is_typed_the_conversation_goes_on(say: Script, seed: int) -> None:
+    chance = random.Random(seed)
+    said = say(*(chance.choice(TYPED) for _ in range(60)))
+    assert len(said) == 61
+
+
+def test_a_choice_is_an_answer_whatever_it_means_elsewhere(say: Script) -> None:
+    say("join", "ddp", "unknown", "stop", "no")
+    assert known(say) == {
+        "collectives": "no",
+        "on_exhausted": "stop",
+        "torch": "2.13",
+        "uneven": "unknown",
+        "with": "ddp",
+    } | {"torch": known(say)["torch"]}

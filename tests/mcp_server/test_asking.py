@@ -253,3 +253,27 @@ async def test_a_yes_counts_for_what_the_dialogue_had_no_room_for(server: Any, m
         result = await client.call_tool("apply", {"id": found["id"]})
     assert result.is_error and "too long for a dialogue" in result.content[0].text
     assert Path("train.py").read_text() == SCRIPT
+
+
+@BOTH
+async def test_apply_writes_a_migration_that_start_has_found(server: Any, mode: str) -> None:
+    """From words to written files by nothing but the steps of the results."""
+    Path("train.py").write_text(
+        "from torch.distributed.fsdp import FullyShardedDataParallel\n\n\n"
+        "def wrap(model):\n    return FullyShardedDataParallel(model)\n"
+    )
+    person = Person({"write": True})
+    async with Client(server, mode=mode, elicitation_callback=person) as client:
+        arguments = {"words": "convert this to fsdp2", "files": ["train.py"], "torch": "2.13"}
+        found = (await client.call_tool("start", arguments)).structured_content
+        assert found is not None and found["understood"]["tool"] == "migrate"
+        step = found["next"][-1]
+        assert step["tool"] == "apply"
+        result = await client.call_tool(step["tool"], step["arguments"])
+        assert not result.is_error, result.content
+        again = await client.call_tool(step["tool"], step["arguments"])
+        read = found["next"][0]
+        checked = (await client.call_tool(read["tool"], read["arguments"])).structured_content
+    assert "fully_shard(model)" in Path("train.py").read_text() and len(person.asked) == 1
+    assert again.is_error  # the file is no longer the one that was read
+    assert checked is not None and checked["workflow"] == "review"

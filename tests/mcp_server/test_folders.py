@@ -131,3 +131,25 @@ def test_packages_that_are_links_into_a_cache_are_read(world: Path) -> None:
         with pytest.raises(PermissionError, match="leads out"):
             (world / "in" / "link.py").read_text()
     assert (world / "in" / "link.py").read_text() == SECRET
+
+
+def test_without_a_folder_nothing_is_read_and_the_rest_answers(world: Path) -> None:
+    """As where a host has started the server in the root folder."""
+    desk = Desk(Folders(()), str(world / "n.db"))
+    for name, arguments in (
+        ("review", {"paths": ["link.py"]}),
+        ("plan", {"model": "real"}),
+        ("start", {"words": "x", "files": ["."]}),
+    ):
+        with pytest.raises(UnusableInput, match="--allow"):
+            calls.call(desk, tools()[name], arguments)
+    assert calls.call(desk, tools()["plan"], {"model": "7b", "gpus": 8, "torch": "2.13"})["decisions"]
+
+
+def test_relative_paths_are_of_the_first_folder_and_absolute_ones_of_any(world: Path) -> None:
+    (world / "more").mkdir()
+    (world / "more" / "own.py").write_text(SECRET)
+    desk = Desk(Folders((str(world / "in"), str(world / "more"))), str(world / "n.db"))
+    with pytest.raises(UnusableInput, match="no such file"):
+        calls.call(desk, tools()["review"], {"paths": ["own.py"]})
+    assert calls.call(desk, tools()["review"], {"paths": [str(world / "more" / "own.py")], "torch": "2.13"})["findings"]

@@ -10,6 +10,7 @@ import anyio
 import pytest
 from jsonschema import Draft202012Validator
 from mcp import Client, MCPError
+from mcp_types import PromptReference, ResourceTemplateReference
 
 pytestmark = pytest.mark.anyio
 
@@ -211,6 +212,12 @@ async def test_resources_prompts_and_completion(server: Any, mode: str) -> None:
         }
         prompt = await client.get_prompt("diagnose", {"case": "it hangs"})
         assert "it hangs" in prompt.messages[0].content.text
+        assert "torch=2.8" in (await client.get_prompt("plan", {"torch": "2.8"})).messages[0].content.text
+        ref = PromptReference(type="ref/prompt", name="plan")
+        assert "2.13" in (await client.complete(ref, {"name": "torch", "value": "2.1"})).completion.values
+        template = ResourceTemplateReference(type="ref/resource", uri="shardguide://topics/{id}")
+        found = (await client.complete(template, {"name": "id", "value": "join"})).completion.values
+        assert "join" in found and all(one.startswith("join") for one in found)
         with pytest.raises(MCPError):
             await client.get_prompt("nothing", {})
 

@@ -170,7 +170,8 @@ def test_configurations_of_hosts(tmp_path: Path, host: str) -> None:
             "-m shardguide mcp"
         )
         return
-    body = ran.stdout.partition("\n")[2]
+    body = ran.stdout
+    assert ran.stderr.endswith(":\n") and {"vscode": ".vscode/mcp.json"}.get(host, "") in ran.stderr
     data = tomllib.loads(body) if host == "codex" else json.loads(body)
     (servers,) = data.values()
     assert (

@@ -144,10 +144,10 @@ def build(m, a, b, A, on, given):
         'if strategy == "fsdp2":\n        return m',
     ],
 )
-def test_both_side_by_side_stay(tmp_path: Path, branch: str) -> None:
+def test_the_old_branch_beside_the_new_one(tmp_path: Path, branch: str) -> None:
     before = HEAD + f"\n\ndef build(m, strategy, fsdp_version, FSDPModule):\n    {branch}\n    return FSDP(m)\n"
     after, left, todos = moved(tmp_path, before)
-    assert after == before and left == [("FSDP", "both")] and todos == {"both"}
+    assert f"    {branch}\n    return fully_shard(m)\n" in after and left == [] and todos == {"twin"}
 
 
 def test_nothing_of_another_librarys(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_export_and_import_are_the_same_notebook(notebook: Notebook, tmp_path: P
     text = json.dumps(record)
     with Notebook(Place(str(tmp_path / "other.db"), True)) as other:
         added = commands.import_text(other, text)
-        assert added == {"answers": 2, "guidance": 1, "approvals": 1, "handled": 1}
+        assert added == {"answers": 2, "guidance": 1, "approvals": 1, "handled": 2}
         assert other.answers("/p") == notebook.answers("/p")
         assert other.load(ID) == notebook.load(ID)
         assert commands.import_text(other, text) == {"answers": 0, "guidance": 0, "approvals": 0, "handled": 0}
@@ -184,3 +184,36 @@ def test_import_of_something_else(text: str, notebook: Notebook, tmp_path: Path)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 250
     assert list(tmp_path.iterdir()) == []
+
+
+def test_imported_approvals_keep_the_order_of_their_times(notebook: Notebook, tmp_path: Path) -> None:
+    """Several in one second come as they were; an older one that is imported does not outrank a newer one that is here."""
+    notebook.save(RECORD, "inputs")
+    for mark in (commands.approve, commands.reject, commands.approve):
+        mark(notebook, ID)
+    record = json.loads(json.dumps(notebook.export()))
+    with Notebook(Place(str(tmp_path / "other.db"), True)) as other:
+        assert other.import_(record)["approvals"] == 3
+        assert other.approval(ID).state == "approved"
+        assert other.import_(record)["approvals"] == 0
+    older = {
+        **record,
+        "approvals": [{**one, "state": "rejected", "at": "2020-01-01T00:00:00Z"} for one in record["approvals"][:1]],
+    }
+    assert notebook.import_(older)["approvals"] == 1
+    assert notebook.approval(ID).state == "approved"
+
+
+def test_the_same_answer_keeps_its_approval(notebook: Notebook) -> None:
+    """Where an input was known from is no part of an answer; its content is."""
+    first = {
+        **RECORD,
+        "answers": {"os": {"value": "linux", "from": "user"}},
+        "decisions": [{"id": "backend", "choice": "nccl"}],
+    }
+    notebook.save(first, "inputs")
+    commands.approve(notebook, ID)
+    notebook.save({**first, "answers": {"os": {"value": "linux", "from": "notebook"}}}, "inputs")
+    assert notebook.approval(ID).state == "approved"
+    notebook.save({**first, "decisions": [{"id": "backend", "choice": "gloo"}]}, "inputs")
+    assert notebook.approval(ID).state == "draft"

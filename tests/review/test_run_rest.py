@@ -63,6 +63,19 @@ def test_FSD109_the_name_of_the_group_is_not_taken() -> None:
     assert "train" not in gloo.run(2, body)
 
 
+def test_FSD203_the_result_is_read_before_it_is_there() -> None:
+    def body():
+        if dist.get_rank() == 1:
+            time.sleep(0.5)
+        x = torch.ones(1000)
+        dist.all_reduce(x, async_op=True)  # nobody waits
+        seen = x.sum().item()
+        dist.barrier()
+        return seen
+
+    assert run(body)[0] != 2000.0
+
+
 def test_FSD303_one_unit_of_all_parameters() -> None:
     def body(policy):
         model = fsdp1(net(), auto_wrap_policy=policy)
@@ -167,6 +180,29 @@ def test_FSD520_who_leaves_without_shutdown_leaves_the_others_alone(tmp_path) ->
     assert body(True, tmp_path / "one") == [0, 1]
     with pytest.raises(gloo.RankFailed):
         body(False, tmp_path / "two")
+
+
+def test_FSD619_the_last_joiner_waits_alone() -> None:
+    from tests.join_check import programs
+
+    part = programs.METER.partition("        common = ")
+    alone = "        if is_last_joiner:\n            dist.all_reduce(self.meter.total, group=self.meter.group)\n\n"
+    broken = part[0] + alone + part[2][part[2].index("\ndef train") :]
+
+    def body(program):
+        def whole(rank):
+            import datetime
+
+            dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2))
+            names: dict[str, object] = {}
+            exec(compile(program, "program", "exec"), names)  # noqa: S102 - a program of our own
+            return names["train"](rank, [1.0] * (2 + 2 * rank))  # type: ignore[operator]
+
+        return gloo.run(2, whole, timeout=8)
+
+    assert body(programs.METER) == [[6.0], [6.0]]
+    with pytest.raises(gloo.RankFailed):
+        body(broken)
 
 
 def test_FSD719_the_last_rank_wins(tmp_path) -> None:

@@ -118,6 +118,14 @@ def test_no_file_is_too_long_to_be_opened_as_a_whole(files: dict[str, str]) -> N
             assert name in whole and "```" not in whole and "```" in text
 
 
+def test_calls_stand_as_they_are_typed(files: dict[str, str]) -> None:
+    assert "Join([model])" in files["references/join.md"]
+    for name, text in files.items():
+        prose = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+        assert not re.search(r"\\[\[\]>`]", prose), name
+        assert text.count("\n```") % 2 == 0
+
+
 def test_every_link_leads_to_a_file(files: dict[str, str]) -> None:
     for name, text in files.items():
         for link in re.findall(r"references/[A-Za-z0-9_-]+\.md", text):

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH101, PTH103, PTH105, PTH109, PTH112, PTH116, PTH118, PTH120, PTH123
+# ruff: noqa: PTH101, PTH103, PTH105, PTH108, PTH109, PTH112, PTH113, PTH116, PTH118, PTH120, PTH123, PTH202
 # (os.path as in the rest of the product: pathlib costs start-up time)
 """Writing what an answer proposed (G2): shown first, only after a yes, only inside the project folder, each file whole or not at all."""
 
@@ -12,6 +12,7 @@ from shardguide.frontends.render.safe import lines, one_line
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.guidance.sha import sha256
+from shardguide.readers.files import lines_of
 
 FOLDER = "shardguide"  # below the project, for the files of a plan and for snippets
 # Snippet id -> file name, where its own name says too little.
@@ -155,8 +156,8 @@ def shown(change: Change) -> str:
     """The diff of the whole change, safe to print."""
     out: list[str] = []
     for one in change.files:
-        before = (one.before or b"").decode("utf-8", "replace").splitlines(keepends=True)
-        after = one.after.decode("utf-8", "replace").splitlines(keepends=True)
+        before = lines_of((one.before or b"").decode("utf-8", "replace"))
+        after = lines_of(one.after.decode("utf-8", "replace"))
         name = one_line(one.name)
         found = difflib.unified_diff(before, after, name if one.before is not None else "/dev/null", name)
         out += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in found]
@@ -184,11 +185,20 @@ def write(change: Change) -> list[str]:
     for one in change.files:
         if _read(one.path, one.name) != one.before or os.path.realpath(one.path) != one.path:
             raise UnusableInput(f"{one_line(one.name)} has changed while it was shown; nothing was written.")
+    written: list[str] = []
     for one in change.files:
-        with guard.allow_write(one.path):
-            os.makedirs(os.path.dirname(one.path), exist_ok=True)
-            whole(one.path, one.after)
-    return [one.name for one in change.files]
+        try:
+            with guard.allow_write(one.path):
+                os.makedirs(os.path.dirname(one.path), exist_ok=True)
+                whole(one.path, one.after)
+        except OSError as error:
+            before = f"; written before it: {', '.join(map(one_line, written))}" if written else "; nothing was written"
+            reason = (error.strerror or str(error)).lower()
+            raise UnusableInput(
+                f"{one_line(one.name)} cannot be written ({reason}) and is as it was{before}."
+            ) from None
+        written.append(one.name)
+    return written
 
 
 def whole(path: str, data: bytes, backup: bool = True) -> None:
@@ -200,13 +210,33 @@ def whole(path: str, data: bytes, backup: bool = True) -> None:
     if os.path.lexists(path):
         mode = os.stat(path).st_mode & 0o7777
         if backup:
-            with open(path, "rb") as file:
-                _flushed(path + ".bak", file.read())
+            _keep(path)
     temporary = path + ".shardguide-tmp"
-    _flushed(temporary, data)
+    try:
+        _flushed(temporary, data)
+    except OSError:
+        os.unlink(temporary)
+        raise
     if mode is not None:
         os.chmod(temporary, mode)
     os.replace(temporary, path)
+
+
+def _keep(path: str) -> None:
+    """Keep a file beside itself as .bak; what is kept under that name already stays, and this one is .bak.1 and so on."""
+    with open(path, "rb") as file:
+        now = file.read()
+    for number in range(1000):
+        name = f"{path}.bak.{number}" if number else f"{path}.bak"
+        if not os.path.lexists(name):
+            with guard.allow_write(name):
+                _flushed(name, now)
+            return
+        if os.path.isfile(name) and os.path.getsize(name) == len(now):
+            with open(name, "rb") as file:
+                if file.read() == now:
+                    return
+    raise UnusableInput(f"{one_line(path)} has a thousand backups beside it; move them away first.")
 
 
 def _flushed(path: str, data: bytes) -> None:

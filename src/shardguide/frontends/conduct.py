@@ -79,11 +79,17 @@ def proposal(notebook: Notebook, identity: str) -> Change:
     if all(entry.id != whole for entry in notebook.history(here, 1_000_000)):
         raise UnusableInput(f"{whole} was asked for in another folder; apply it there.")
     record = notebook.load(whole).guidance
-    if notebook.approval(whole).state == "rejected":
+    mark = notebook.approval(whole)
+    if mark.state == "rejected":
         raise UnusableInput(f"{whole} was turned down; shardguide approve {whole} takes that back.")
     if record.get("status") == "needs_answers":
         raise UnusableInput(f"{whole} waits for answers, so nothing of it is written yet.")
-    return proposed(record, os.curdir)
+    try:
+        return proposed(record, os.curdir)
+    except UnusableInput as error:
+        if mark.note == "applied":
+            raise UnusableInput(f"{whole} was written on {mark.at[:10]}, and now: {error}") from None
+        raise
 
 
 # The likelier cause first. Counts are not here: the workflow asks about remembered ones, and without them nothing is planned

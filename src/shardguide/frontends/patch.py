@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.readers.files import lines_of
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
@@ -12,7 +13,7 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 def files(diff: str) -> dict[str, list[str]]:
     """The lines of each file's hunks by its path, ``a/`` and ``b/`` taken off. Raises UnusableInput for what is no such diff."""
     out: dict[str, list[str]] = {}
-    lines = diff.splitlines(keepends=True)
+    lines = lines_of(diff)
     at = 0
     while at < len(lines):
         if lines[at].startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
@@ -49,7 +50,7 @@ def _hunk(lines: list[str], at: int) -> tuple[int, list[str]]:
 
 def applied(text: str, hunks: list[str], path: str) -> str:
     """``text`` with the hunks made. Raises UnusableInput where any of their lines is not there."""
-    lines = text.splitlines(keepends=True)
+    lines = lines_of(text)
     out: list[str] = []
     at = 0
     number = 0

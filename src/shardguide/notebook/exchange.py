@@ -87,7 +87,7 @@ def _checked_guidance(entry: Mapping[str, Any]) -> str:
 def add(connection: Connection, rows: Rows) -> dict[str, int]:
     """Insert what is not known yet; how many rows of each table were new.
 
-    A newer answer replaces an older one. A log entry is known if one with the same fields is there, so that importing
+    A newer answer replaces an older one. Of log entries with the same fields as many are known as are there, so that importing
     twice changes nothing.
     """
     added = {}
@@ -104,12 +104,31 @@ def add(connection: Connection, rows: Rows) -> dict[str, int]:
         elif table == "guidance":
             connection.executemany(f"INSERT OR IGNORE INTO guidance ({names}) VALUES ({marks})", rows[table])
         else:
-            same = " AND ".join(f"{column} = ?" for column in columns)
-            owner = columns.index("guidance")
-            connection.executemany(
-                f"INSERT INTO {table} ({names}) SELECT {marks} WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE {same})"
-                " AND EXISTS (SELECT 1 FROM guidance WHERE id = ?)",
-                [(*row, *row, row[owner]) for row in rows[table]],
-            )
+            added[table] = _log(connection, table, columns, rows[table])
+            continue
         added[table] = connection.total_changes - before
     return added
+
+
+def _log(connection: Connection, table: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> int:
+    """Insert the entries of a log that are not there yet. Approvals stay in the order of their times: the last one holds."""
+    names, marks = ", ".join(columns), ", ".join("?" * len(columns))
+    same = " AND ".join(f"{column} = ?" for column in columns)
+    owner = columns.index("guidance")
+    there = {
+        row: connection.execute(f"SELECT count(*) FROM {table} WHERE {same}", row).fetchone()[0] for row in set(rows)
+    }
+    new = []
+    for row in rows:
+        there[row] -= 1
+        if there[row] < 0 and connection.execute("SELECT 1 FROM guidance WHERE id = ?", (row[owner],)).fetchone():
+            new.append(row)
+    connection.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", new)
+    if table == "approvals":
+        for identity in {row[owner] for row in new}:
+            log = connection.execute(
+                f"SELECT {names} FROM approvals WHERE guidance = ? ORDER BY at, number", (identity,)
+            ).fetchall()
+            connection.execute("DELETE FROM approvals WHERE guidance = ?", (identity,))
+            connection.executemany(f"INSERT INTO approvals ({names}) VALUES ({marks})", log)
+    return len(new)

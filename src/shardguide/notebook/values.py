@@ -92,7 +92,7 @@ def dump(value: Any) -> str:
 
 def same_answer(one: str, other: str) -> bool:
     """Whether two records, as JSON, answer the same thing alike: where an input was known from, and what leads on, is no part of that."""
-    return _answer(json.loads(one)) == _answer(json.loads(other))
+    return bool(_answer(json.loads(one)) == _answer(json.loads(other)))
 
 
 def _answer(record: Any) -> Any:

@@ -293,3 +293,10 @@ def check_depth(value: Any, where: str, limit: int = 64) -> None:
             return
         level = below
     raise UnusableInput(f"{where}: nested deeper than {limit} levels.")
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text with their ends, as diff and patch count them: form feeds and Unicode's separators end none."""
+    from io import StringIO
+
+    return StringIO(text, newline="\n").readlines()

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable
 
 from ..review.project import dotted_text
+from ..review.survey import inner_statements
 from .evaluate import Evaluator
 from .steps import Event, Loop, Path, Site, Unknown
 from .values import Function, Value, constant, flags, text
@@ -324,16 +325,10 @@ def _only_raises(body: list[ast.stmt]) -> bool:
 
 def _leaves(node: ast.If) -> bool:
     """Whether a branch ends the function or the round of a loop."""
-    return any(isinstance(inner, (ast.Return, ast.Raise, ast.Continue, ast.Break)) for inner in _walk(node))
-
-
-def _walk(node: ast.AST) -> list[ast.AST]:
-    out = []
-    waiting = list(ast.iter_child_nodes(node))
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-            continue
-        out.append(one)
-        waiting.extend(ast.iter_child_nodes(one))
-    return out
+    waiting = inner_statements(node)[:]
+    for one in waiting:  # it grows on the way
+        if isinstance(one, (ast.Return, ast.Raise, ast.Continue, ast.Break)):
+            return True
+        if not isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            waiting += inner_statements(one)
+    return False

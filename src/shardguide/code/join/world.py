@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from ..review.project import File, Project
+from ..review.survey import statements
 from .calls import BUILTINS, COLLECTIVES, GROUP_METHODS, HARMLESS, REDUCER
 from .classes import Classes
 from .values import Value
@@ -63,16 +64,38 @@ class World(Classes):
             for function in file.survey.calls:
                 if function.name == "__init__":
                     continue
-                for inner in ast.walk(function):
-                    if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store):
-                        plain.add(inner.attr)
-                    elif isinstance(inner, ast.AugAssign) and isinstance(inner.target, ast.Attribute):
+                for inner in statements(function):
+                    plain.update(_written(inner))
+                    if isinstance(inner, ast.AugAssign) and isinstance(inner.target, ast.Attribute):
                         counted.add(inner.target.attr)
                     elif isinstance(inner, ast.Assign):
                         assigned.update(t.attr for t in inner.targets if isinstance(t, ast.Attribute))
             counts = counted - assigned
             self.mutable[file] = (frozenset(plain - counts), frozenset(counts))
         return self.mutable[file]
+
+
+def _written(node: ast.AST) -> list[str]:
+    """The attributes that a statement sets."""
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.For, ast.AsyncFor)):
+        targets = [node.target]
+    elif isinstance(node, (ast.With, ast.AsyncWith)):
+        targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
+    else:
+        return []
+    out = []
+    for target in targets:
+        if isinstance(target, ast.Attribute):
+            out.append(target.attr)
+        elif isinstance(target, (ast.Tuple, ast.List, ast.Starred)):
+            out += [
+                one.attr
+                for one in ast.walk(target)
+                if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store)
+            ]
+    return out
 
 
 def _leading(project: Project) -> frozenset[str]:

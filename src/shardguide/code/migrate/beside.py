@@ -56,7 +56,12 @@ def sort_out(units: list[Unit]) -> None:
     blocked: set[int] = set()
     for _ in calls:
         open_ = {unit for unit in near if _open(unit, calls, places[unit], blocked, unit in leaning)}
-        more = {call for unit in near for place in places[unit] for call in _stopped(place, calls, reached, lost, unit in open_)}
+        more = {
+            call
+            for unit in near
+            for place in places[unit]
+            for call in _stopped(place, calls, reached, lost, unit in open_)
+        }
         if more <= blocked:
             break
         blocked |= more
@@ -66,7 +71,11 @@ def sort_out(units: list[Unit]) -> None:
         if not _open(unit, calls, places[unit], blocked, unit in leaning):
             unit.refused = "both"
     for unit in near:
-        _tell(unit, places[unit], any(call not in blocked for call, (owner, _) in calls.items() if owner.group == unit.group))
+        _tell(
+            unit,
+            places[unit],
+            any(call not in blocked for call, (owner, _) in calls.items() if owner.group == unit.group),
+        )
 
 
 def _open(
@@ -81,21 +90,19 @@ def _open(
 
 
 def _stopped(
-    place: Place, calls: dict[int, tuple[Unit, ast.Call]], reached: dict[int, set[str]], lost: set[int], open_: bool
+    place: Place, calls: dict[int, tuple[Unit, ast.Call]], reached: dict[int, set[int]], lost: set[int], open_: bool
 ) -> set[int]:
     """The constructors that a use keeps from being converted: an FSDP2 model would come to it unprepared."""
     unit = place.unit
-    if place.ways is not None or place.kind in ("isinstance", "class") or place.what in _DICTS:
+    if place.ways is not None or place.kind in ("isinstance", "class", "private") or place.what in _DICTS:
         return set()
     if open_ and (place.only or (place.made and place.what in _OWN and place.kind != "state dict")):
         return set()  # converted with them
     if place.made:
         return {call for call in place.made if not _together(place, calls.get(call))}
-    if place.kind == "private" and not both(unit):
-        return set()
     return {
         call for call, (owner, _) in calls.items()
-        if (both(unit) if unit is owner else unit.file.path in reached.get(call, ()) or call in lost)
+        if (both(unit) if unit is owner else id(unit.function(place.node)) in reached.get(call, ()) or call in lost)
     }  # fmt: skip
 
 
@@ -184,7 +191,9 @@ def _alias(unit: Unit, model: ast.expr) -> str:
     while True:
         block = unit.block(here)
         for one in reversed(block[: block.index(here)] if here in block else []):
-            if isinstance(one, ast.Assign) and any(isinstance(to, ast.Name) and to.id == model.id for to in one.targets):
+            if isinstance(one, ast.Assign) and any(
+                isinstance(to, ast.Name) and to.id == model.id for to in one.targets
+            ):
                 return ast.unparse(one.value) if isinstance(one.value, (ast.Name, ast.Attribute)) else ""
         parent = unit.parent(here)
         if not isinstance(parent, (ast.If, ast.With, ast.For)):
@@ -211,7 +220,9 @@ def _test(unit: Unit, node: ast.AST) -> ast.expr | None:
     here = unit.parent(node)
     while isinstance(here, (ast.Tuple, ast.BinOp)):
         here = unit.parent(here)
-    asked = isinstance(here, ast.Call) and isinstance(here.func, ast.Name) and here.func.id in ("isinstance", "issubclass")
+    asked = (
+        isinstance(here, ast.Call) and isinstance(here.func, ast.Name) and here.func.id in ("isinstance", "issubclass")
+    )
     return here.args[0] if asked and isinstance(here, ast.Call) and node is not here.args[0] else None
 
 
@@ -231,15 +242,15 @@ def _together(place: Place, made: tuple[Unit, ast.Call] | None) -> bool:
     return any(part is place.node for statement in block for part in ast.walk(statement))
 
 
-def _reached(near: list[Unit]) -> dict[int, set[str]]:
-    """Constructor -> the files that its model gets to, as far as values were followed."""
-    out: dict[int, set[str]] = {}
+def _reached(near: list[Unit]) -> dict[int, set[int]]:
+    """Constructor -> the functions that its model gets to, as far as values were followed."""
+    out: dict[int, set[int]] = {}
     for unit in near:
         for node in ast.walk(unit.file.tree):
             if isinstance(node, (ast.Name, ast.Attribute, ast.Call)):
                 for thing in unit.reading.things(node):
                     if thing.kind == "fsdp1":
-                        out.setdefault(id(thing.node), set()).add(unit.file.path)
+                        out.setdefault(id(thing.node), set()).add(id(unit.function(node)))
     return out
 
 
@@ -268,7 +279,7 @@ def _tell(unit: Unit, places: list[Place], goes: bool) -> None:
             unit.use(node, place.kind, place.what, "kept", "fsdp2-too")
         elif place.kind == "private":
             if unit.refused:
-                unit.leave(node, place.kind, place.what, Refusal("both"))
+                unit.leave(node, place.kind, place.what, Refusal("private"))
         elif place.kind == "class":
             if both(unit) or unit.refused:
                 reason = "type-test" if place.what == "FSDP" else "fsdp2-too"

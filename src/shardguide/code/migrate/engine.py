@@ -6,6 +6,7 @@ import ast
 import os
 
 from shardguide.guidance.errors import UnusableInput
+from shardguide.guidance.sha import sha256
 from shardguide.readers.files import read_text
 
 from ..review.project import LIMIT, Project, collect
@@ -45,9 +46,21 @@ def migrate(paths: tuple[str, ...], release: str) -> Result:
     read = [(problem.path, problem.line, problem.why) for problem in (*problems, *project.problems)]
     read += [problem for unit in units for problem in unit.problems]
     read += [problem for one in done for problem in one[3]]
+    contents = _digest([*((file.path, file.text) for file in project.files), *((one[4], one[5]) for one in done)])
     return Result(
-        tuple(changes), tuple(uses), tuple(todos), tuple(read), len(names) + len(configurations), project.read
+        tuple(changes), tuple(uses), tuple(todos), tuple(read), len(names) + len(configurations), project.read, contents
     )
+
+
+def _digest(texts: list[tuple[str, str]]) -> str:
+    """What identifies all that was read, so that an answer to other contents is another answer."""
+    out = sha256()
+    for path, text in texts:
+        for part in (path, text):
+            data = part.encode("utf-8", "surrogatepass")
+            out.update(b"%d " % len(data))
+            out.update(data)
+    return out.hexdigest()
 
 
 def _units(project: Project, release: str) -> list[Unit]:
@@ -107,21 +120,21 @@ def _sorted(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
 
 def _configuration(
     path: str, release: str
-) -> tuple[Change | None, tuple[Use, ...], tuple[Todo, ...], tuple[tuple[str, int, str], ...]]:
+) -> tuple[Change | None, tuple[Use, ...], tuple[Todo, ...], tuple[tuple[str, int, str], ...], str, str]:
     """One YAML file: accelerate's are changed, others are none of ours."""
     try:
         text = read_text(path, LIMIT).replace("\r\n", "\n")
         if "fsdp" not in text.lower():
-            return None, (), (), ()
+            return None, (), (), (), path, ""
         from .accelerate_yaml import convert
 
         made = convert(text, path, release)
     except UnusableInput as error:
-        return None, (), (), ((path, 0, str(error)),)
+        return None, (), (), ((path, 0, str(error)),), path, ""
     if made is None:
-        return None, (), (), ()
+        return None, (), (), (), path, text
     change = Change(path, text, made.text) if made.text != text else None
-    return change, made.uses, made.todos, ()
+    return change, made.uses, made.todos, (), path, text
 
 
 def _asked_for(project: Project) -> dict[str, set[str]]:

@@ -30,10 +30,7 @@ class Reading(Walker):
             have = self.found.setdefault(id(node), set())
             if len(have) < 64:
                 have.update(things)
-            if isinstance(node, ast.Call):
-                self.made_optimizers.update(
-                    thing for thing in things if thing.kind == "optimizer" and thing.node is node
-                )
+            self.made_optimizers.update(thing for thing in things if thing.kind == "optimizer")
         return things
 
     def things(self, node: ast.AST) -> set[Thing]:

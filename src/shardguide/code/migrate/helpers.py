@@ -96,9 +96,9 @@ def {self}(model, dtype):
 ''',
     ),
     "materialize": (
-        {"no_grad": "torch.no_grad"},
+        {"no_grad": "torch.no_grad", "Parameter": "torch.nn.Parameter"},
         '''
-def {self}(model, init, device):
+def {self}(model, init, device, offload=False):
     """Give memory and values to what is on the meta device, module by module, as FSDP1 did (init: its param_init_fn)."""
     on_meta = [
         module
@@ -112,6 +112,9 @@ def {self}(model, init, device):
             module.to_empty(device=device, recurse=False)
             with {no_grad}():
                 module.reset_parameters()
+        if offload:  # FSDP2 takes offloaded parameters from the CPU only
+            for name, p in list(module.named_parameters(recurse=False)):
+                setattr(module, name, {Parameter}(p.detach().cpu(), p.requires_grad))
 ''',
     ),
     "broadcast_from_rank0": (
@@ -182,7 +185,7 @@ def {self}(
     for module in {policy_modules}(model, auto_wrap_policy, ignored):
         {fully_shard}(module, mp_policy={precision_policy}(mixed_precision, root=False), **options)
     {fully_shard}(model, mp_policy={precision_policy}(mixed_precision), **options)
-    {materialize}(model, param_init_fn, device_type)
+    {materialize}(model, param_init_fn, device_type, bool(cpu_offload and cpu_offload.offload_params))
     if mixed_precision is not None:
         {cast_buffers}(model, mixed_precision.buffer_dtype)
     if sync_module_states:

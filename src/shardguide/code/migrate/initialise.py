@@ -45,5 +45,6 @@ def _materialise(plan: Plan) -> None:
     device = f'"{kind}"'
     init = plan.text(node) if node is not None and given else "None"
     helper = plan.unit.helper("materialize")
-    plan.after.insert(0, f"{helper}({plan.subject}, {init}, {device})")
+    offload = f", offload={plan.offloaded}" if plan.offloaded and kind != "cpu" else ""
+    plan.after.insert(0, f"{helper}({plan.subject}, {init}, {device}{offload})")
     plan.unit.todo(node if node is not None else plan.call, "initialisation")

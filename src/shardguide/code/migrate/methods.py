@@ -13,6 +13,7 @@ from .unit import Unit
 
 _NOT_MODELS = ("accelerator", "fabric", "trainer", "engine", "strategy", "plugin", "utils")
 _LOWER = re.compile(r"mixed_precision\s*=(?!\s*None)")
+_SHARDED = ("local_tensor", "local_shards")  # of ShardedTensor
 _PRIVATE = frozenset({"_flat_param", "_all_handles", "_fsdp_state", "_handles"})
 
 
@@ -76,6 +77,8 @@ def names(unit: Unit) -> None:
             if not (isinstance(parent, ast.Call) and parent.func is node):
                 unit.source.replace(node, _scaler_name(unit))
                 unit.use(node, "class", "ShardedGradScaler", "converted")
+        elif isinstance(node, ast.Attribute) and node.attr in _SHARDED and _any_made(unit):
+            unit.todo(node, "sharded-tensor")
         elif isinstance(node, ast.Attribute) and node.attr in ("ndim", "dim") and _parameter(unit, node.value):
             unit.todo(node, "parameter-groups")
         elif isinstance(node, ast.Attribute) and (node.attr in _PRIVATE or unit.canon(node).startswith("private ")):
@@ -90,6 +93,10 @@ def names(unit: Unit) -> None:
         ):
             unit.todo(node, "private")
             unit.use(node, "private", node.id, "left", "private")
+
+
+def _any_made(unit: Unit) -> bool:
+    return any(code == "" for code in unit.constructors.get(unit.group, ()))
 
 
 def _parameter(unit: Unit, node: ast.expr) -> bool:
@@ -192,6 +199,8 @@ def _clip(unit: Unit, node: ast.Call) -> None:
         raise Refusal("arguments")
     used = not isinstance(unit.parent(node), ast.Expr)
     source = unit.source
+    if any("inf" in ast.unparse(one) for one in (*args[1:], *(k.value for k in node.keywords if k.arg == "norm_type"))):
+        unit.todo(node, "infinity-norm")
     whole = any(f"{word}=" in unit.near for word in ("ignored_modules", "ignored_states", "ignored_parameters"))
     if whole or (not unit.is_fsdp1(owner) and "no-shard" in unit.constructors.get(unit.group, ())):
         # Gradients of ignored parameters, or under NO_SHARD, are no DTensors, and one call cannot take both.

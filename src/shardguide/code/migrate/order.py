@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from ..review.records import Thing
 from .plan import Plan
 from .todos import Refusal
 from .unit import Unit
@@ -143,28 +144,106 @@ def optimizers(plan: Plan) -> None:
     """An optimizer of the module from before its constructor call gets the new parameters, where FSDP1 kept the old ones."""
     unit, call = plan.unit, plan.call
     inner = {id(thing) for thing in unit.reading.things(plan.given["module"])}
-    for thing in unit.reading.made_optimizers:
+    kept = plan.constant("use_orig_params") is True
+    captured = _captured(plan) if kept else []
+    seen: set[str] = set()
+    for thing in sorted(unit.reading.made_optimizers, key=lambda one: getattr(one.node, "lineno", 0)):
         node = thing.node
-        if not isinstance(node, ast.Call) or not unit.file.holds(node):
-            continue
-        if node.lineno >= call.lineno or unit.function(node) is not unit.function(call):
+        if not isinstance(node, ast.Call):
             continue
         if not any(id(one) in inner for parameters in thing.of for one in (parameters, *parameters.of)):
             continue
-        statement = unit.statement(node)
-        named = (
-            isinstance(statement, ast.Assign) and statement.value is node and isinstance(statement.targets[0], ast.Name)
-        )
-        if (
-            not named
-            or plan.constant("use_orig_params") is not True
-            or unit.block(statement) is not unit.block(unit.statement(call))
-        ):
+        here = unit.file.holds(node) and unit.function(node) is unit.function(call)
+        if here and node.lineno >= call.lineno:
+            continue
+        name = _named(plan, node) if here else _received(plan, thing)
+        if not name and not here:
+            continue
+        if _given_anew(plan):
+            if not captured:
+                raise Refusal("optimizer-first")
+            continue
+        if not name or not kept:
             raise Refusal("optimizer-first")
-        name = statement.targets[0].id  # type: ignore[attr-defined]
+        if name in seen:
+            continue
+        seen.add(name)
         names = unit.fresh("names", call)
         plan.before.append(f"{names} = {unit.helper('names_of')}({plan.subject})")
         plan.after.insert(0, f"{unit.helper('follow_parameters')}({name}, {plan.subject}, {names})")
+    plan.after.extend(move(plan, unit.statement(call), captured))
+
+
+def _named(plan: Plan, node: ast.Call) -> str:
+    """The variable that holds an optimizer made in the same block, "" where it is none."""
+    unit = plan.unit
+    statement = unit.statement(node)
+    if isinstance(statement, ast.Assign) and statement.value is node and isinstance(statement.targets[0], ast.Name):
+        same = unit.block(statement) is unit.block(unit.statement(plan.call))
+        return statement.targets[0].id if same else ""
+    return ""
+
+
+def _received(plan: Plan, thing: Thing) -> str:
+    """The variable that holds an optimizer made elsewhere, if it is bound in the same block before the constructor."""
+    unit = plan.unit
+    statement = unit.statement(plan.call)
+    block = unit.block(statement)
+    before = block[: block.index(statement)] if statement in block else []
+    bound = {
+        one.id for part in before if isinstance(part, ast.Assign) for to in part.targets for one in ast.walk(to)
+        if isinstance(one, ast.Name)
+    }  # fmt: skip
+    for one in ast.walk(unit.function(plan.call)):
+        if isinstance(one, ast.Name) and one.id in bound and thing in unit.reading.things(one):
+            return one.id
+    return ""
+
+
+def _given_anew(plan: Plan) -> bool:
+    """Whether the code puts parameters into an optimizer's groups itself, after the constructor."""
+    return any(
+        isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store) and one.lineno > plan.call.lineno
+        and isinstance(one.slice, ast.Constant) and one.slice.value == "params"
+        for one in ast.walk(plan.unit.function(plan.call))
+    )  # fmt: skip
+
+
+def _captured(plan: Plan) -> list[ast.stmt]:
+    """Statements right before the constructor that read the parameters for later: FSDP1 kept these, fully_shard makes new ones."""
+    unit = plan.unit
+    out: list[ast.stmt] = []
+    statement = unit.statement(plan.call)
+    block = unit.block(statement)
+    model = _model(plan, statement)
+    if not model or statement not in block:
+        return []
+    used: set[str] = set()
+    for one in reversed(block[: block.index(statement)]):
+        calls = [node for node in ast.walk(one) if isinstance(node, ast.Call)]
+        given = [node for node in calls if any(ast.unparse(value) == model for value in node.args)]
+        reads = [node for node in calls if _reads(unit, node, model)]
+        named = isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name)
+        if reads and named and one.targets[0].id not in used and _movable(unit, one):  # type: ignore[attr-defined]
+            out.insert(0, one)
+        elif given or any(isinstance(node, ast.Name) and node.id == model and isinstance(node.ctx, ast.Store)
+                          for node in ast.walk(one)):  # fmt: skip
+            break
+        used |= {node.id for node in ast.walk(one) if isinstance(node, ast.Name)}
+    return out
+
+
+def _reads(unit: Unit, node: ast.Call, model: str) -> bool:
+    """Whether a call gives the model's parameters, itself or in a function of the project."""
+    if isinstance(node.func, ast.Attribute) and node.func.attr in ("parameters", "named_parameters"):
+        return ast.unparse(node.func.value) == model
+    definition = unit.definition(node.func) if any(ast.unparse(value) == model for value in node.args) else None
+    if definition is None or isinstance(definition.node, ast.ClassDef):
+        return False
+    last = definition.node.body[-1]
+    return isinstance(last, ast.Return) and any(
+        isinstance(one, ast.Attribute) and one.attr in ("parameters", "named_parameters") for one in ast.walk(last)
+    )
 
 
 def left_over(unit: Unit) -> None:

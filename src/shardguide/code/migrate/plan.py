@@ -21,6 +21,7 @@ class Plan:
         self.child: Keywords = []
         self.hoisted: list[str] = []  # before the loop: values that are used more than once
         self.moved_out = False  # the settings hang on nothing that the expression around the call binds
+        self.offloaded = ""  # whether parameters are offloaded, as an expression; "" where they are not
         self.before: list[str] = []  # before anything is sharded
         self.tests: list[tuple[str, str, str]] = []  # variable, iterable, test; "" for all of it
         self.skip = ""  # further condition of every test

@@ -46,3 +46,4 @@ class Result(NamedTuple):
     problems: tuple[tuple[str, int, str], ...]  # path, line, why
     files: int
     lines: int
+    contents: str  # digest of everything that was read

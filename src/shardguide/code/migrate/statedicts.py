@@ -104,7 +104,10 @@ def _understood(unit: Unit, node: ast.With, model: str) -> None:
         for inner in ast.walk(statement):
             if not isinstance(inner, ast.Call):
                 continue
-            if static(unit, inner) or unit.full(inner.func).startswith(("torch.", "os.")):
+            name = static(unit, inner)
+            if name in _READ and not _takes(arguments(inner, name) or {"group": inner}):
+                raise Refusal("state-dict-type")  # a half of it would not do
+            if name or unit.full(inner.func).startswith(("torch.", "os.")):
                 continue
             if isinstance(inner.func, ast.Name) and inner.func.id in _HARMLESS:
                 continue
@@ -125,6 +128,7 @@ def around(unit: Unit, node: ast.AST) -> tuple[str, Kind] | None:
 def calls(unit: Unit) -> None:
     """Every state dict that is read or loaded."""
     renamed: list[ast.Call] = []
+    own: list[ast.Call] = []
     for node in ast.walk(unit.file.tree):
         if not isinstance(node, ast.Call) or id(node) in unit.handled:
             continue
@@ -145,10 +149,15 @@ def calls(unit: Unit) -> None:
                 and isinstance(node.func, ast.Attribute)
                 and node.func.attr in ("state_dict", "load_state_dict")
             ):
+                own.append(node)
                 _model(unit, node, node.func)
         except Refusal as refusal:
             what = name or (node.func.attr if isinstance(node.func, ast.Attribute) else "")
             unit.leave(node, "state dict", what, refusal)
+    for node in own:
+        place = unit.source.span(node)[0]
+        if id(node) not in unit.handled and not any(start <= place < end for start, end in unit.source.spans):
+            _own_optimizer(unit, node)
     for node in renamed:
         function = unit.function(node)
         first, last = getattr(function, "lineno", 1), getattr(function, "end_lineno", None) or len(unit.source.lines)
@@ -156,11 +165,25 @@ def calls(unit: Unit) -> None:
             checkpoints.renamed(unit, node)
 
 
+def _own_optimizer(unit: Unit, node: ast.Call) -> None:
+    """The optimizer's own state dict holds flat shards under FSDP1, and DTensors under FSDP2: files of before do not load."""
+    assert isinstance(node.func, ast.Attribute)
+    optimizer = node.func.value
+    things = unit.reading.things(optimizer)
+    owners = [owner for thing in things for part in thing.of for owner in (part, *part.of) if owner.kind == "fsdp1"]
+    codes = unit.constructors.get(unit.group, ())
+    named = ast.unparse(optimizer).rpartition(".")[2] in ("optimizer", "optim", "opt")
+    if any(unit.made.get(id(owner.node), False) for owner in owners) or (
+        not things and named and codes and not any(codes) and not unit.beside
+    ):
+        unit.todo(node, "optimizer-files")
+
+
 def _read(unit: Unit, node: ast.Call, name: str) -> None:
     given = arguments(node, name)
     if given is None or "model" not in given or "optim" not in given:
         raise Refusal("arguments")
-    if any(key in given and not _is_none(given[key]) for key in ("optim_state_dict", "group")):
+    if not _takes(given):
         raise Refusal("no-counterpart", "It has an argument that the helper does not take.")
     kind = _READ[name]
     if kind is None:
@@ -315,6 +338,16 @@ def _model(unit: Unit, node: ast.Call, function: ast.Attribute) -> None:
             ),
         )
     unit.use(node, "state dict", name, "converted")
+
+
+def _takes(given: dict[str, ast.expr]) -> bool:
+    """Whether the helper that reads an optimizer's state can do what these arguments say."""
+    state = given.get("optim_state_dict")
+    if state is not None and not _is_none(state):  # optimizer.state_dict() is what it takes by itself
+        optimizer = given.get("optim")
+        if optimizer is None or ast.unparse(state) != f"{ast.unparse(optimizer)}.state_dict()":
+            return False
+    return "group" not in given or _is_none(given["group"])
 
 
 def _is_none(node: ast.expr) -> bool:

@@ -157,20 +157,24 @@ def offload(plan: Plan) -> None:
     if isinstance(bound, ast.IfExp):
         test, yes, no = plan.text(bound.test), _flag(plan, bound.body), _flag(plan, bound.orelse)
         if yes == "True" and no == "False":
+            plan.offloaded = f"bool({test})"
             plan.both("cpu_offload", "offload_policy", f"{policy} if {test} else {_none(plan)}")
             plan.used.append(node)
             return
     flag = _flag(plan, bound) if bound is not None else ""
     if flag == "True":
+        plan.offloaded = "True"
         plan.both("cpu_offload", "offload_policy", policy)
         plan.used.append(node)
     elif flag == "False":
         plan.used.append(node)
     elif flag:
+        plan.offloaded = f"bool({flag})"
         plan.both("cpu_offload", "offload_policy", f"{policy} if {flag} else {_none(plan)}")
         plan.used.append(node)
     else:
         text = plan.text(node) if simple(node) else plan.hoist("cpu_offload", plan.text(node))
+        plan.offloaded = f"{text} is not None and {text}.offload_params"
         plan.both(
             "cpu_offload",
             "offload_policy",

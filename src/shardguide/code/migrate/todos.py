@@ -192,6 +192,27 @@ TODOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Full state dicts of FSDP1 have the model's own names and load; an optimizer's keys are parameter names now.",
         ("dsd.names", "dcp.get_state_dict"),
     ),
+    "optimizer-files": (
+        "Read optimizer files of before with FSDP1 once, and save them whole, if they are still wanted.",
+        "The optimizer's own state dict now holds DTensors; FSDP1's holds pieces of flat parameters, which do not fit in their place.",
+        ("fsdp2.dtensor", "dcp.get_state_dict"),
+    ),
+    "own-arithmetic": (
+        "Check this arithmetic: a DTensor's norm or sum is that of the whole parameter, on every rank.",
+        "Under FSDP1 each rank saw its own piece, and a collective made the whole of it; now the collective counts it once per rank, "
+        "or is given a DTensor. Take p.to_local() for the piece, or leave the collective out.",
+        ("fsdp2.dtensor",),
+    ),
+    "sharded-tensor": (
+        "Write to_local() for DTensors.",
+        "Sharded state dicts of FSDP1 without a mesh hold ShardedTensors; those of FSDP2 hold DTensors.",
+        ("fsdp2.dtensor",),
+    ),
+    "infinity-norm": (
+        "Check that no rank has an empty shard of a parameter, or take the largest of the shards' own values.",
+        "clip_grad_norm_ with the infinity norm raises an error on a rank whose shard is empty: fewer rows than ranks are enough.",
+        (),
+    ),
     "private": (
         "Write this anew for DTensors.",
         "It reaches into FSDP1's own parts (flat parameters, handles), which FSDP2 does not have.",

@@ -6,6 +6,7 @@ import ast
 
 from . import (
     accelerate_plugin,
+    arithmetic,
     backends,
     beside,
     constructor,
@@ -19,7 +20,6 @@ from . import (
 from .names import FSDP1
 from .todos import Refusal
 from .unit import Unit
-
 
 
 def rewrite(units: list[Unit]) -> None:
@@ -46,6 +46,7 @@ def rewrite(units: list[Unit]) -> None:
         if not (unit.beside and beside.both(unit)):
             earlier.convert(unit)
         order.left_over(unit)
+        arithmetic.look(unit)
         leftovers.clear(unit)
         methods.settings(unit)
     backends.give(open_)

@@ -8,7 +8,7 @@ import builtins
 from shardguide.guidance.hints import TYPE_CHECKING
 
 from . import values
-from .methods import class_of, inherited, one_rank, unwrapped
+from .methods import abstract, class_of, inherited, one_rank, unwrapped
 from .project import Definition, dotted_text
 from .records import Call, Condition, Thing, Things
 from .torch_names import short
@@ -76,19 +76,19 @@ def _call(walker: Walker, node: ast.Call) -> Things:
         target = walker.project.resolve(walker.frame.file, text)
         full = target if isinstance(target, str) else ""
     if isinstance(function, ast.Attribute) and not target:
-        owner, method = walker.value(function.value), function.attr
+        owner, method = values.value(walker, function.value), function.attr
     elif isinstance(function, ast.Name) and local:
         owner = walker.frame.env[head]
     elif not isinstance(function, (ast.Name, ast.Attribute)):
-        owner = walker.value(function)
+        owner = values.value(walker, function)
     if owner and owner[0].kind == "method" and len(owner) == 1 and not method:
         owner, method = owner[0].of, owner[0].name  # sync = getattr(model, "no_sync")
     if owner and method:
         held = _held(owner, method)
         if held:
             owner, method = held, ""  # self.model(x)
-    args = tuple(walker.value(argument) for argument in node.args)
-    named = {keyword.arg or "**": walker.value(keyword.value) for keyword in node.keywords}
+    args = tuple([values.value(walker, argument) for argument in node.args])
+    named = {keyword.arg or "**": values.value(walker, keyword.value) for keyword in node.keywords}
     if "**" in named or (node.args and isinstance(node.args[-1], ast.Starred)):
         args, named = _spread(walker, node, args, named)
     name = short(full) if full else ""
@@ -232,7 +232,7 @@ def _method(walker: Walker, call: Call) -> Things:
         if kind in ("instance", "module") and "class" in owner.attrs:
             of = class_of(owner)
             definition = inherited(walker.project, of, name) if of is not None else None
-            if definition is not None:
+            if definition is not None and not abstract(definition.node):
                 known = True
                 if walker.worth(definition.node) or _wrapped(call, owner):
                     out.extend(follow(walker, definition, call, owner))

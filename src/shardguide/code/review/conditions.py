@@ -52,24 +52,24 @@ class Test(NamedTuple):
 def of_test(walker: Walker, node: ast.expr) -> Test:
     """What an if says about where its branches are reached."""
     if (isinstance(node, ast.Constant) and not node.value) or dotted_text(node).endswith("TYPE_CHECKING"):
-        return Test((), (), True)
+        return Test((), (), True, False)
     if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and node.left.id == "__name__":
         return Test((), (), False, True)
     rank = rank_test(walker, node)
     if rank is not None:
-        return Test((rank,), (rank._replace(arm=not rank.arm),))
+        return Test((rank,), (_turned(rank),), False, False)
     own = f"{walker.frame.number}:{id(node)}"
     if isinstance(node, ast.BoolOp):
         inner = [found for part in node.values if (found := rank_test(walker, part)) is not None]
         kind = about(walker, node)
         kind = "" if kind == "local" and inner else kind
-        yes, no = Condition(own, True, kind), Condition(own, False, kind)
+        yes, no = Condition(own, True, kind, True), Condition(own, False, kind, True)
         if isinstance(node.op, ast.And):
-            return Test((*inner, yes), (no,))
-        return Test((yes,), (*(one._replace(arm=not one.arm) for one in inner), no))
+            return Test((*inner, yes), (no,), False, False)
+        return Test((yes,), (*(_turned(one) for one in inner), no), False, False)
     kind = about(walker, node)
     if kind:
-        return Test((Condition(own, True, kind),), (Condition(own, False, kind),))
+        return Test((Condition(own, True, kind, True),), (Condition(own, False, kind, True),), False, False)
     arm = True
     while isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         node, arm = node.operand, not arm
@@ -80,7 +80,11 @@ def of_test(walker: Walker, node: ast.expr) -> Test:
             return Test((), (), not holds, holds)
     text = dotted_text(node)
     key = f"{walker.frame.number}:{text}" if text else own
-    return Test((Condition(key, arm, ""),), (Condition(key, not arm, ""),))
+    return Test((Condition(key, arm, "", True),), (Condition(key, not arm, "", True),), False, False)
+
+
+def _turned(one: Condition) -> Condition:
+    return Condition(one.key, not one.arm, one.kind, one.sure)
 
 
 def about(walker: Walker, node: ast.expr) -> str:
@@ -122,7 +126,7 @@ def rank_test(walker: Walker, node: ast.expr) -> Condition | None:
     """The condition of a test whose answer differs over the ranks; None for any other."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         found = rank_test(walker, node.operand)
-        return found._replace(arm=not found.arm) if found is not None else None
+        return _turned(found) if found is not None else None
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         return _compared(walker, node)
     if isinstance(node, (ast.Name, ast.Attribute, ast.Call)):
@@ -148,6 +152,12 @@ def _compared(walker: Walker, node: ast.Compare) -> Condition | None:
         return None
     kind, sure = things[0].kind, things[0].sure
     number = right.value if isinstance(right, ast.Constant) and isinstance(right.value, int) else None
+    if isinstance(op, (ast.In, ast.NotIn)) and isinstance(right, (ast.List, ast.Tuple, ast.Set)):
+        # rank not in (-1, 0): as rank != 0, since below 0 there are no ranks
+        ranks = [one.value for one in right.elts if isinstance(one, ast.Constant) and isinstance(one.value, int)]
+        signed = [one for one in right.elts if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.USub)]
+        if len(ranks) == 1 and len(ranks) + len(signed) == len(right.elts):
+            return Condition(f"{kind} == {ranks[0]}", isinstance(op, ast.In), "rank", sure)
     if isinstance(right, ast.UnaryOp) and isinstance(right.op, ast.USub):
         return None  # rank == -1: not distributed at all
     if isinstance(op, (ast.Eq, ast.NotEq)) and number is not None and number >= 0:

@@ -45,11 +45,11 @@ class Flow(State):
     def statement(self, node: ast.stmt) -> bool:
         """Follow one statement; True when control does not go on after it."""
         if isinstance(node, ast.Expr):
-            value = node.value
-            things = self.value(value)
-            if isinstance(value, ast.Call):
-                self.checks.dropped(self, value, things)  # type: ignore[arg-type]
-                if _exits(value):
+            given = node.value
+            things = self.value(given)
+            if isinstance(given, ast.Call):
+                self.checks.dropped(self, given, things)  # type: ignore[arg-type]
+                if _exits(given):
                     self.trace.append(Leave("exit", node))
                     return True
         elif isinstance(node, ast.Assign):

@@ -33,9 +33,9 @@ def inherited(project: Project, target: Definition, name: str, depth: int = _DEP
     node = target.node
     if not isinstance(node, ast.ClassDef) or depth < 0:
         return None
-    for item in node.body:
-        if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)) and item.name == name:
-            return Definition(target.file, item, node)
+    item = project.methods(node).get(name)
+    if item is not None:
+        return Definition(target.file, item, node)
     for base in node.bases:
         text = dotted_text(base)
         found = project.resolve(target.file, text) if text else ""
@@ -44,6 +44,12 @@ def inherited(project: Project, target: Definition, name: str, depth: int = _DEP
             if method is not None:
                 return method
     return None
+
+
+def abstract(node: ast.AST) -> bool:
+    """Whether a method says only that a derived class has it: which one runs is not known."""
+    last = node.body[-1] if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and len(node.body) < 3 else None
+    return isinstance(last, ast.Raise) and "NotImplementedError" in ast.dump(last)
 
 
 def class_of(thing: Thing) -> Definition | None:

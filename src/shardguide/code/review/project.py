@@ -11,7 +11,7 @@ from shardguide.readers.files import read_text, shown
 
 from ..syntax import parse
 from .records import Problem
-from .survey import Survey
+from .survey import Function, Survey
 
 LIMIT = 4 << 20  # bytes of one file
 FILES = 20_000
@@ -40,6 +40,7 @@ class File:
         "calls",
         "classes",
         "constructors",
+        "folder",
         "functions",
         "imports",
         "path",
@@ -57,6 +58,7 @@ class File:
         self.tree = tree
         self._lines: list[bytes] | None = None
         self._nodes: set[int] | None = None
+        self.folder = os.path.dirname(base)  # noqa: PTH120
         self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self.classes: dict[str, ast.ClassDef] = {}
         self.values: dict[str, ast.expr] = {}  # names of the module bound once to an expression
@@ -120,6 +122,7 @@ class Project:
         self._waiting: dict[str, tuple[str, str]] = {}  # files that are read once somebody imports them
         self._modules: dict[tuple[str, str], File | None] = {}
         self._names: dict[tuple[int, str], str | Definition] = {}
+        self._methods: dict[ast.ClassDef, dict[str, Function]] = {}
 
     def add(self, path: str) -> None:
         """Read one file; what cannot be read becomes a problem. One without anything to look at waits for being imported."""
@@ -174,6 +177,16 @@ class Project:
                     if self.module(".".join(parts[:cut]), file) is not None:
                         break
 
+    def methods(self, node: ast.ClassDef) -> dict[str, Function]:
+        """The functions right in a class, by name; of two of a name the first."""
+        known = self._methods.get(node)
+        if known is None:
+            known = self._methods[node] = {}
+            for item in node.body:
+                if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    known.setdefault(item.name, item)
+        return known
+
     def _at(self, base: str) -> File | None:
         found = self._by_base.get(base)
         if found is None and base in self._waiting:
@@ -184,7 +197,7 @@ class Project:
 
     def module(self, dotted: str, user: File) -> File | None:
         """The project's file that an import of ``dotted`` in ``user`` means; None for a module from elsewhere."""
-        folder = os.path.dirname(user.base)  # noqa: PTH120
+        folder = user.folder
         if dotted.startswith("."):
             level = len(dotted) - len(dotted.lstrip("."))
             if user.path.endswith("__init__.py"):
@@ -262,6 +275,8 @@ class Project:
 
 def dotted_text(node: ast.AST) -> str:
     """``a.b.c`` as text; "" for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

@@ -99,18 +99,21 @@ class Reader:
             if self.size > _LONGEST:
                 self.cut = True
                 break
-            if isinstance(item, Event):
-                out.append(Op(_text(item), item))
-            elif isinstance(item, Unknown):
-                self.unknown.append(item)
-            elif isinstance(item, Leave):
-                out.append(Out(item.kind))
-            elif isinstance(item, Branch):
-                out.extend(self._branch(item))
-            elif isinstance(item, Loop):
-                out.extend(self._loop(item))
-            elif isinstance(item, Scope):
-                out.extend(self._scope(item))
+            kind = item.__class__
+            if kind is Unknown:
+                self.unknown.append(item)  # type: ignore[arg-type]
+                continue
+            if kind is Scope:
+                out += self._scope(item)  # type: ignore[arg-type]
+            elif kind is Branch:
+                out += self._branch(item)  # type: ignore[arg-type]
+            elif kind is Event:
+                out.append(Op(_text(item), item))  # type: ignore[arg-type]
+                continue
+            elif kind is Loop:
+                out += self._loop(item)  # type: ignore[arg-type]
+            elif kind is Leave:
+                out.append(Out(item.kind))  # type: ignore[union-attr]
             if out and ends(out[-1]):
                 break
         return tuple(out)
@@ -128,7 +131,7 @@ class Reader:
             return other  # the run ends here, whatever the others do
         if other and isinstance(other[-1], Out) and other[-1].kind in ("raise", "exit") and kind != "rank":
             return one
-        if _shape(one, True) == _shape(other, True):
+        if _alike(one, other):
             return one
         return (Fork(item.node, kind, one, other),)
 
@@ -190,7 +193,7 @@ def _without_last(sequence: Sequence, kind: str) -> Sequence:
             sequence = sequence[:-1]
         elif isinstance(last, Fork):
             one, other = _without_last(last.one, kind), _without_last(last.other, kind)
-            if _shape(one, True) == _shape(other, True):
+            if _alike(one, other):
                 sequence = (*sequence[:-1], *one)
                 if not one:
                     continue
@@ -247,6 +250,24 @@ def shape(sequence: Sequence, all_groups: bool = False) -> tuple[object, ...]:
     while out and out[-1] in (("return",), ("exit",), ("raise",)):
         out.pop()  # at the end of everything they change nothing
     return tuple(out)
+
+
+def _alike(one: Sequence, other: Sequence) -> bool:
+    """Whether two ways are the same collectives and ways out."""
+    if one is other or (not one and not other):
+        return True
+    if not one or not other:
+        return not any(_shows(part) for part in one or other)
+    return _shape(one, True) == _shape(other, True)
+
+
+def _shows(part: Part) -> bool:
+    """Whether a part has anything in its shape."""
+    if isinstance(part, Same):
+        return bool(part.scope.events)
+    if isinstance(part, Turns):
+        return any(_shows(inner) for inner in part.body)
+    return not isinstance(part, Fork) or bool(_shape((part,), True))
 
 
 def _shape(sequence: Sequence, all_groups: bool) -> list[object]:

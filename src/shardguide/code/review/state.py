@@ -12,6 +12,7 @@ from .trace import Event as Event
 from .trace import Item, Unknown
 
 BUDGET = 20_000  # statements for one root; a program that repeats itself through its calls ends here
+MARKS = 1_000  # what happened to one thing; more is told by programs that were generated
 COPIES = 4_000  # parts of summaries that are put in where a function is called once more
 
 
@@ -52,6 +53,7 @@ class State:
     def __init__(self, project: Project, facts: Facts) -> None:
         self.project = project
         self.facts = facts  # what the whole project does somewhere
+        self.told: set[tuple[str, ast.AST]] = set()  # facts
         self.findings: list[Finding] = []
         self.verdicts: list[Verdict] = []
         self.reset()
@@ -98,10 +100,11 @@ class State:
 
     def mark(self, things: Things, what: str, node: ast.AST) -> None:
         """Note that something happened to things."""
-        for thing in things:
-            if thing.kind == "constant":
-                continue
-            thing.marks.append(Mark(what, node, self.path, self.at))
+        if things:
+            made = Mark(what, node, self.path, self.at)
+            for thing in things:
+                if thing.kind != "constant" and len(thing.marks) < MARKS:
+                    thing.marks.append(made)
 
     def note(self, what: str, node: ast.AST, things: Things = ()) -> None:
         """Note that something happened."""
@@ -113,9 +116,9 @@ class State:
 
     def fact(self, what: str, node: ast.AST) -> None:
         """Note that the project does something somewhere."""
-        have = self.facts.setdefault(what, [])
-        if all(node is not other for _, other in have):
-            have.append((self.frame.file, node))
+        if (what, node) not in self.told:
+            self.told.add((what, node))
+            self.facts.setdefault(what, []).append((self.frame.file, node))
 
     def event(self, code: str, what: str, node: ast.AST, sure: bool = True, group: str = "", mode: str = "") -> None:
         """A collective takes place here; one of a group of its own has no code, since only members call it."""

@@ -22,6 +22,7 @@ class Survey:
         "imports",
         "kept",
         "names",
+        "plainly",
         "stars",
         "used",
     )
@@ -32,6 +33,7 @@ class Survey:
         self.calls: dict[Function, set[str]] = {}  # names that each function calls, those of functions in it included
         self.used: dict[Function, set[str]] = {}  # attributes that it names, and plain names that it calls
         self.called: set[str] = set()  # names that anything in the file calls
+        self.plainly: set[str] = set()  # names that are called without an object: f(x)
         self.constructors: list[tuple[str, ast.FunctionDef]] = []  # by class
         self.bound: set[str] = set()  # parameters, and names that are assigned to
         self.names: list[ast.Name] = []  # that are read
@@ -112,6 +114,7 @@ class Survey:
         imports = [*kept[ast.Import], *kept[ast.ImportFrom]]
         for one in sorted(imports, key=lambda item: (item.lineno, item.col_offset)):  # type: ignore[attr-defined]
             bind_imports(one, self.imports, self.stars)  # type: ignore[arg-type]
+        self.plainly = {name for name, _ in called}
         for name, users in called:  # under its own name too where it was imported under another
             full = self.imports.get(name)
             if full is not None:

@@ -91,6 +91,11 @@ class Scope:
         self._body = body
 
     @property
+    def model(self) -> list[Item]:
+        """The same but for the conditions of its collectives, without making a copy."""
+        return self._later[0].model if self._later is not None else self._body
+
+    @property
     def seen(self) -> Seen:
         """What is in it."""
         if self._seen is None:
@@ -173,7 +178,7 @@ def replayed(items: list[Item], cut: int, path: Path, events: Iterator[Event]) -
     out: list[Item] = []
     for item in items:
         if isinstance(item, Unknown):
-            out.append(item._replace(path=(*path, *item.path[cut:])))
+            out.append(Unknown(item.what, item.node, (*path, *item.path[cut:])))
         elif isinstance(item, Event):
             out.append(next(events))
         elif isinstance(item, Branch):
@@ -248,8 +253,11 @@ def events(items: list[Item]) -> list[Event]:
     return out
 
 
-def conditions(items: list[Item], kind: str) -> dict[str, list[tuple[Branch, Condition]]]:
-    """The branches that a kind of test, "rank" or "local", decides, by the key of the test."""
+def conditions(items: list[Item], kind: str, own: bool = False) -> dict[str, list[tuple[Branch, Condition]]]:
+    """The branches that a kind of test, "rank" or "local", decides, by the key of the test.
+
+    Of a copy that nobody has looked into it is the branches of what it is a copy of, unless ``own``.
+    """
     out: dict[str, list[tuple[Branch, Condition]]] = {}
     waiting: list[list[Item]] = [items]
     while waiting:
@@ -266,7 +274,7 @@ def conditions(items: list[Item], kind: str) -> dict[str, list[tuple[Branch, Con
             elif what is Loop:
                 waiting.append(item.body)  # type: ignore[union-attr]
             elif what is Scope and item.seen.tests:  # type: ignore[union-attr]
-                waiting.append(item.body)  # type: ignore[union-attr]
+                waiting.append(item.body if own else item.model)  # type: ignore[union-attr]
                 if item.final:  # type: ignore[union-attr]
                     waiting.append(item.final)  # type: ignore[union-attr]
     return out

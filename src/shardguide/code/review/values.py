@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _BUILTINS = frozenset(dir(builtins))
 _RANK_KEYS = {"RANK": "rank", "SLURM_PROCID": "rank", "LOCAL_RANK": "local_rank", "SLURM_LOCALID": "local_rank"}
+_OTHER_RANKS = ("lora", "dora", "peft", "adapter")  # whose rank is that of a matrix
 # Flags handed to a function, which decide its branches: see Walker.enter and conditions.of_test.
 _PLAIN = (bool, type(None))
 _CONSTANTS = {key: (Thing("constant", repr(key)),) for key in (True, False, None)}
@@ -50,7 +51,7 @@ def value(walker: Walker, node: ast.expr) -> Things:
     if kind is ast.Dict:
         return _dict(walker, node)  # type: ignore[arg-type]
     if kind is ast.NamedExpr:
-        things = walker.value(node.value)  # type: ignore[attr-defined]
+        things = value(walker, node.value)  # type: ignore[attr-defined]
         walker.bind(node.target, things, None)  # type: ignore[attr-defined]
         return things
     out: list[Thing] = []
@@ -74,18 +75,18 @@ def value(walker: Walker, node: ast.expr) -> Things:
 
 def _if_expression(walker: Walker, node: ast.IfExp) -> Things:
     """Both ways are taken; where the test is one of the rank, each under its condition."""
-    walker.value(node.test)
+    value(walker, node.test)
     if not isinstance(node.body, ast.Call) and not isinstance(node.orelse, ast.Call):
-        return (*walker.value(node.body), *walker.value(node.orelse))
+        return (*value(walker, node.body), *value(walker, node.orelse))
     test = of_test(walker, node.test)
     if test.never or test.always:
-        return walker.value(node.orelse if test.never else node.body)
+        return value(walker, node.orelse if test.never else node.body)
     made = Branch(node, walker.frame.file, test.holds, test.fails)
     outer, path = walker.trace, walker.path
     out: list[Thing] = []
     for conditions, trace, part in ((test.holds, made.body, node.body), (test.fails, made.other, node.orelse)):
         walker.trace, walker.path = trace, (*path, *conditions)
-        out.extend(walker.value(part))
+        out.extend(value(walker, part))
     walker.trace, walker.path = outer, path
     if made.body or made.other:
         outer.append(made)
@@ -99,10 +100,10 @@ def _is_and(node: ast.BoolOp) -> bool:
 def _and(walker: Walker, node: ast.BoolOp) -> Things:
     """``rank == 0 and dist.barrier()``: what comes last is reached if all before it hold."""
     for part in node.values[:-1]:
-        walker.value(part)
+        value(walker, part)
     rank = [found for part in node.values[:-1] if (found := rank_test(walker, part)) is not None]
     if not rank:
-        walker.value(node.values[-1])
+        value(walker, node.values[-1])
         return _test(walker, node)
     own = f"{walker.frame.number}:{id(node)}"
     more = () if len(rank) == len(node.values) - 1 else (Condition(own, True, ""),)
@@ -110,7 +111,7 @@ def _and(walker: Walker, node: ast.BoolOp) -> Things:
     made = Branch(node, walker.frame.file, (*rank, *more), fails)
     outer, path = walker.trace, walker.path
     walker.trace, walker.path = made.body, (*path, *made.holds)
-    walker.value(node.values[-1])
+    value(walker, node.values[-1])
     walker.trace, walker.path = outer, path
     if made.body:
         outer.append(made)
@@ -123,8 +124,8 @@ def _dict(walker: Walker, node: ast.Dict) -> Things:
     named: dict[str, Things] = {}
     for key, part in zip(node.keys, node.values, strict=True):
         if key is not None and not isinstance(key, ast.Constant):
-            out.extend(walker.value(key))
-        things = walker.value(part)
+            out.extend(value(walker, key))
+        things = value(walker, part)
         out.extend(things)
         if isinstance(key, ast.Constant) and isinstance(key.value, str):
             named[f"[{key.value}]"] = things
@@ -182,7 +183,7 @@ def _handed_on(walker: Walker, node: ast.Name) -> Things:
 def _attribute(walker: Walker, node: ast.Attribute) -> Things:
     if walker.full(node):
         return ()
-    owners = walker.value(node.value)
+    owners = value(walker, node.value)
     out: list[Thing] = []
     name = node.attr
     for owner in owners:
@@ -194,6 +195,7 @@ def _attribute(walker: Walker, node: ast.Attribute) -> Things:
             name in ("rank", "local_rank", "global_rank")
             and owner.kind in ("unknown", "instance")
             and name not in owner.attrs
+            and not any(word in owner.name.lower() for word in _OTHER_RANKS)
         ):
             owner.attrs[name] = (Thing("local_rank" if name == "local_rank" else "rank", name, node, sure=False),)
             out.extend(owner.attrs[name])
@@ -209,8 +211,8 @@ def _attribute(walker: Walker, node: ast.Attribute) -> Things:
 def _subscript(walker: Walker, node: ast.Subscript) -> Things:
     if walker.full(node.value) == "os.environ":
         return environment(node.slice, node)
-    owners = walker.value(node.value)
-    walker.value(node.slice)
+    owners = value(walker, node.value)
+    value(walker, node.slice)
     key = node.slice.value if isinstance(node.slice, ast.Constant) else None
     if isinstance(key, str):
         known = [one for owner in owners if owner.kind == "dict" for one in owner.attrs.get(f"[{key}]", ())]
@@ -234,18 +236,18 @@ def _comprehension(walker: Walker, node: ast.ListComp | ast.GeneratorExp | ast.S
     for generator in node.generators:
         walker.bind(generator.target, _taken(walker, generator.iter), None)
         for test in generator.ifs:
-            walker.value(test)
+            value(walker, test)
     if isinstance(node, ast.DictComp):
-        walker.value(node.key)
-        things = walker.value(node.value)
+        value(walker, node.key)
+        things = value(walker, node.value)
     else:
-        things = walker.value(node.elt)
+        things = value(walker, node.elt)
     walker.frame.env = saved
     return things
 
 
 def _taken(walker: Walker, node: ast.expr) -> Things:
-    return walker.elements(walker.value(node), node)
+    return walker.elements(value(walker, node), node)
 
 
 def torch_value(walker: Walker, call: Call) -> Things:

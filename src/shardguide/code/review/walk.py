@@ -67,12 +67,7 @@ class Walker(Flow):
         methods = [
             item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)) and self.worth(item)
         ]
-        called = {
-            call.func.attr
-            for item in methods
-            for call in ast.walk(item)
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-        }
+        called = _methods_called(file, methods)
         methods.sort(key=lambda item: (item.name not in ("__init__", "setup"), item.name in called))
         for item in methods:
             if item in self.seen and item.name in called and item.name != "__init__":
@@ -277,6 +272,20 @@ class Walker(Flow):
             return ""
         found = self.project.resolve(file, dotted_text(node))
         return found if isinstance(found, str) else ""
+
+
+def _methods_called(file: File, methods: list[ast.FunctionDef | ast.AsyncFunctionDef]) -> set[str]:
+    """Which of the methods are called as such by any of them."""
+    names = {item.name for item in methods}
+    found = names & set().union(*(file.calls[item] for item in methods))
+    unclear = found & file.survey.plainly
+    if unclear:  # self.run() and run() have the same name
+        found -= unclear
+        for item in methods:
+            for call in ast.walk(item):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in unclear:
+                    found.add(call.func.attr)
+    return found
 
 
 def _flags(node: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr]:

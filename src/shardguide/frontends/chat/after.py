@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 def follow(talk: Talk, said: Meaning, line: str) -> None:
     """Answer a line that neither confirms nor changes the answer; the answer under way stays."""
     record = talk.state.record
-    blocks: list[Block] = _rule(line)
+    try:
+        blocks: list[Block] = _rule(line)
+    except UnusableInput as error:
+        blocks = [Text(str(error))]
     if blocks:
         talk.show(blocks)
         return
@@ -73,7 +76,8 @@ def ending(record: dict[str, Any]) -> str:
         return f"{asked} yes, no or draft;{' apply writes it;' if writes else ''} NAME = VALUE; or ask on."
     state = record["approval"]["state"]
     if asked and state != "draft":
-        return f"This is {state}. Anything else on it? {'no turns it down; ' if state == 'approved' else 'yes approves it; '}draft leaves it; or ask on."
+        other = "no turns it down" if state == "approved" else "yes approves it"
+        return f"This is {state}. Anything else on it? {other}; draft leaves it; or ask on."
     if writes:
         return "Anything else on this? apply shows the change and writes it after a yes; draft ends it; or ask on."
     return "Anything else on this? draft ends it; or ask on."
@@ -83,7 +87,7 @@ def _writes(record: dict[str, Any]) -> bool:
     """Whether the answer is a change of the user's own files, or the files of a plan."""
     if record["workflow"] in ("review", "migrate"):
         return bool(record.get("diff")) or any(one.get("edits") for one in record.get("findings", ()))
-    return bool(record["workflow"] == "plan" and record["snippets"])
+    return bool(record["workflow"] == "plan" and record["snippets"] and record["approval"]["asked"])
 
 
 def answer(talk: Talk) -> list[Block]:
@@ -128,7 +132,8 @@ def completions(record: dict[str, Any]) -> tuple[str, ...]:
         "sources",
         "known",
     )
-    return (*rest, *shows, *dict.fromkeys(others))
+    corrected = [f"{name} = " for name in record.get("answers", ())]
+    return (*rest, *shows, *dict.fromkeys(others), *corrected)
 
 
 def other_facts(talk: Talk, line: str) -> dict[str, Any]:

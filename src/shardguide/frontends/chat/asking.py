@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardguide.frontends.render.blocks import Block, Code, Heading, Pairs, Text
+from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import TYPE_CHECKING, Any
 from shardguide.workflows import find_out
 
@@ -23,10 +24,23 @@ def question(talk: Talk, asked: dict[str, Any]) -> None:
     elif choices:
         out.append(Pairs(tuple((f"{number})", one, "") for number, one in enumerate(choices, 1))))
     talk.show(out)
+    unknown = 0
     while True:
-        line = talk.read(f"{asked['id']} (? if you don't know) > ", tuple(choices))
-        if _over(talk, asked, line, meaning(line, talk.names())):
-            return
+        line = talk.read(
+            f"{asked['id']} (? if you don't know) > ",
+            (*choices, *(f"{name} = " for name in talk.state.record["answers"])),
+        )
+        # What is among the choices is an answer, whatever else it means elsewhere: stop, no, unknown.
+        said = Meaning("other") if line.strip().lower() in choices else meaning(line, talk.names())
+        unknown += said.kind == "unknown"
+        if unknown > 1 and said.kind == "unknown":  # the command was no help either
+            talk.show([Text(f"{asked['id'].replace('_', ' ').capitalize()} is left open.")])
+            said = Meaning("skip")
+        try:
+            if _over(talk, asked, line, said):
+                return
+        except UnusableInput as error:
+            talk.show([Text(spoken.error(str(error)))])
 
 
 def _over(talk: Talk, asked: dict[str, Any], line: str, said: Meaning) -> bool:
@@ -94,7 +108,7 @@ def _how(talk: Talk, asked: dict[str, Any]) -> None:
     talk.show(
         [
             Text("To find out, run:"),
-            Code("bash", found.command),
+            Code("python" if found.command.startswith("print(") else "bash", found.command),
             Text(f"Then: {found.reads}.{back} Enter leaves it open."),
         ]
     )

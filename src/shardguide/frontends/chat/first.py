@@ -30,7 +30,7 @@ def line(talk: Talk, said_: str) -> None:
     said = meaning(text, frozenset())
     if said.kind == "quit":
         raise EOFError
-    if said.kind in ("help", "skip"):
+    if said.kind in ("help", "skip", "unknown", "back", "new", "known", "yes", "no", "draft"):
         talk.show([Text(one) for one in HELP])
         return
     if text.isdigit() and 1 <= int(text) <= len(TASKS):

@@ -17,7 +17,7 @@ def read(prompt: str, completions: tuple[str, ...]) -> str:
     """The next line, without its end. Raises EOFError where there is none."""
     sys.stdout.write(prompt)
     sys.stdout.flush()
-    line = sys.stdin.readline(MOST)
+    line = sys.stdin.readline(MOST) if sys.stdin is not None else ""  # None: closed by the caller
     sys.stdout.write("\n")
     if not line:
         raise EOFError

@@ -65,7 +65,11 @@ class Talk:
             ]
         )  # fmt: skip
         while not self.state.task:
-            first.line(self, self.read("> ", tuple(name for name, _ in first.TASKS)))
+            said = self.read("> ", tuple(name for name, _ in first.TASKS))
+            try:
+                first.line(self, said)
+            except UnusableInput as error:
+                self.show([Text(spoken.error(str(error)))])
 
     def begin(self, task: str, arguments: dict[str, Any], words: str) -> None:
         """Take a task up."""

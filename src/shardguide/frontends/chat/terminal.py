@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import Completer, FuzzyWordCompleter, PathCompleter, WordCompleter, merge_completers
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.shortcuts import CompleteStyle
 
 _ALWAYS = ("help", "known", "back", "new", "quit", "?")
-_PATHS = ("./", "../", "/", "~")
 
 
 class _Shared(InMemoryHistory):
@@ -32,15 +33,29 @@ def reader(earlier: tuple[str, ...], colour: bool) -> Callable[[str, tuple[str, 
         color_depth=None if colour else ColorDepth.DEPTH_1_BIT,
         enable_history_search=True,
         complete_while_typing=False,
+        complete_style=CompleteStyle.READLINE_LIKE,  # a list below the line, in the order in which it is read aloud
     )
 
     def read(prompt: str, completions: tuple[str, ...]) -> str:
-        return session.prompt(prompt, completer=_completer(completions))
+        return session.prompt(prompt, completer=_Completer(completions))
 
     return read
 
 
-def _completer(words: tuple[str, ...]) -> Completer:
-    offered = list(dict.fromkeys((*words, *_ALWAYS)))
-    first: Completer = FuzzyWordCompleter(offered) if words else WordCompleter(offered)
-    return merge_completers([first, PathCompleter(expanduser=True, min_input_len=2)])
+class _Completer(Completer):
+    """What the conversation offers, for the whole line; and paths, for its last word."""
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self.offered = list(dict.fromkeys((*words, *_ALWAYS)))
+        self.paths = PathCompleter(expanduser=True)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        line = document.text_before_cursor.lstrip()
+        low = line.lower()
+        first = [one for one in self.offered if one.lower().startswith(low)]
+        inside = [one for one in self.offered if len(low) > 1 and low in one.lower() and one not in first]
+        for one in (*first, *inside):
+            yield Completion(one, -len(line))
+        word = line.rpartition(" ")[2].lstrip("\"'")
+        if len(word) > 1 and ("/" in word or word.startswith((".", "~")) or not (first or inside)):
+            yield from self.paths.get_completions(Document(word, len(word)), complete_event)

@@ -1,4 +1,4 @@
-"""``shardguide answers show|set|forget``."""
+"""``shardguide answers show|set|forget``, and the whole notebook as JSON: ``export``, ``import``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,21 @@ from shardguide.notebook import commands
 from . import desk, output
 from .parser import add_common, wants_json
 
+EPILOG = """examples:
+  shardguide answers set optimizer adamw
+  shardguide answers export > notebook.json       everything: answers, guidance and approvals of all projects
+  shardguide answers import notebook.json         adds what is not known here yet"""
+
 
 def configure(parser: ArgumentParser) -> None:
     """What to do, and with which answer."""
-    parser.add_argument("action", nargs="?", default="show", choices=("show", "set", "forget"), help="default: show")
-    parser.add_argument("name", nargs="?", help="of the answer, e.g. gpus or param-dtype")
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "action", nargs="?", default="show", choices=("show", "set", "forget", "export", "import"), help="default: show"
+    )
+    parser.add_argument(
+        "name", nargs="?", help="of the answer, e.g. gpus or param-dtype; the file for import (- for standard input)"
+    )
     parser.add_argument("value", nargs="?", help="for set")
     parser.add_argument("--global", dest="everywhere", action="store_true", help="the default for all projects")
     parser.add_argument("--all", dest="every", action="store_true", help="forget every answer of the project")
@@ -25,6 +35,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def call(arguments: Namespace) -> int:
     """Show, set or forget; what is set is read as the option of that name would be."""
+    if arguments.action in ("export", "import"):
+        return _exchange(arguments)
     owner = "" if arguments.everywhere else project()
     name = arguments.name and field_name(arguments.name)
     with desk.notebook(arguments) as notebook:
@@ -42,6 +54,29 @@ def call(arguments: Namespace) -> int:
         output.as_json(record)
         return 0
     output.page(_view(record, name or ""), arguments.format)
+    return 0
+
+
+def _exchange(arguments: Namespace) -> int:
+    """The whole notebook to standard output, or what an export holds into it."""
+    with desk.notebook(arguments) as notebook:
+        if arguments.action == "export":
+            if arguments.name:
+                raise UnusableInput("answers export writes to standard output: shardguide answers export > FILE.")
+            output.as_json(notebook.export())
+            return 0
+        if not arguments.name:
+            raise UnusableInput("answers import needs the file that answers export wrote, or - for standard input.")
+        from shardguide.readers.files import decode, read_bytes, shown
+
+        added = commands.import_text(
+            notebook, decode(read_bytes(arguments.name, commands.MAX_IMPORT), shown(arguments.name))
+        )
+    if wants_json(arguments):
+        output.as_json({"added": added})
+    else:
+        new = ", ".join(f"{count} {kind}" for kind, count in added.items() if count)
+        output.page([Text(f"New here: {new or 'nothing; all of it was known'}.")], arguments.format)
     return 0
 
 

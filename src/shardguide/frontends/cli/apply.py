@@ -17,7 +17,7 @@ EPILOG = """examples:
   shardguide apply 3f2a --yes      write without asking
 
 Only inside the folder that the answer was asked in, only what the diff shows, each file whole or not at all; what was
-there stays beside it as NAME.bak. A file that has changed since is refused."""
+there stays beside it as NAME.bak (NAME.bak.1 where that is taken). A file that has changed since is refused."""
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -74,7 +74,9 @@ def call(arguments: Namespace) -> int:
     if arguments.print_config:
         from shardguide.frontends.mcp.hosts import configuration
 
-        print(configuration(arguments.print_config), end="")
+        where, body = configuration(arguments.print_config)
+        print(f"{where}:", file=sys.stderr)
+        print(body, end="")  # alone, so that it can go into a file as it is
         return 0
     import anyio
 
@@ -87,7 +89,8 @@ def call(arguments: Namespace) -> int:
     from .main import VERSION
 
     guard.install(find_place(arguments.notebook).path or None, PACKAGES)
-    desk = Desk(Folders(tuple(arguments.allow) or (os.curdir,)), arguments.notebook, arguments.site_packages)
+    here = () if os.path.realpath(os.curdir) == os.sep else (os.curdir,)  # hosts may start it in /: that is no project
+    desk = Desk(Folders(tuple(arguments.allow) or here), arguments.notebook, arguments.site_packages)
     made = server.build(desk, VERSION)
     if arguments.http is None:
         import signal

@@ -6,6 +6,7 @@ Harnesses cut results at 10,000 to 30,000 characters without a word; so a long o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 from shardguide.frontends.render.safe import KEEP_LINES
@@ -21,8 +22,16 @@ _FIRST = ("decisions", "diagnoses", "findings", "todo", "diff", "statements", "j
           "hardware", "facts", "notes", "answers")  # fmt: skip
 _LAST = ("sources", "accounting", "mapping", "comparison", "capabilities")
 OPEN, CLOSE = "⟦quoted data⟧ ", " ⟦end of quote⟧"
-# Entry -> its fields that repeat what stands in a file of the user's.
+# List -> the fields of its entries that repeat what stands in a file of the user's.
 _QUOTES = {"raised": ("message", "text"), "findings": ("source",)}
+# And those that are sentences of ours with pieces of it, such as the test of an if: what stands in quotes and is several words.
+_SENTENCES = {
+    "findings": ("message",),
+    "collectives": ("test", "one", "other", "why"),
+    "todo": ("what", "why"),
+    "problems": ("why",),
+}
+_PIECE = re.compile(r"""(?<!\w)(['"])((?:\\.|(?!\1).)*)(\1|…|$)""")
 
 
 def quoted(record: dict[str, Any]) -> dict[str, Any]:
@@ -36,7 +45,20 @@ def quoted(record: dict[str, Any]) -> dict[str, Any]:
             for field in fields:
                 if isinstance(entry, dict) and entry.get(field) and isinstance(entry[field], str):
                     entry[field] = _quote(entry[field])
+    for name, fields in _SENTENCES.items():
+        for entry in clean[name] if isinstance(clean.get(name), list) else ():
+            for field in fields:
+                if isinstance(entry, dict) and isinstance(entry.get(field), str):
+                    entry[field] = _PIECE.sub(_marked, entry[field])
     return clean
+
+
+def _marked(found: re.Match[str]) -> str:
+    words = found[2]
+    if not any(letter.isspace() for letter in words.strip()):
+        return found[0]
+    cut, rest, after = words.partition("…")  # what was shortened has no end of its own
+    return f"{found[1]}{_quote(cut)}{rest}{after}{found[3]}"
 
 
 def _quote(text: str) -> str:

@@ -92,7 +92,7 @@ class Folders:
         """Whether a model is named by a file: it looks like one, or there is one, here or in the first folder."""
         if "\x00" in model:
             return True
-        there = os.path.join(self.roots[0], model)  # noqa: PTH118
+        there = os.path.join(self.roots[0] if self.roots else os.curdir, model)  # noqa: PTH118
         return os.sep in model or model.startswith("~") or os.path.lexists(there) or os.path.lexists(model)
 
     def inside(self, path: str) -> str:
@@ -103,6 +103,10 @@ class Folders:
             raise UnusableInput(f"{shown(path)[:200]}: only files of this machine are read here, no URLs.")
         if path == "-":
             raise UnusableInput("there is no standard input here; pass the text itself as text.")
+        if not self.roots:
+            raise UnusableInput(
+                "no file may be read: this server was started in the root folder; shardguide mcp --allow FOLDER names a folder."
+            )
         full = os.path.join(self.roots[0], os.path.expanduser(path))  # noqa: PTH111, PTH118
         real = os.path.realpath(full)
         if not _below(real, self.roots):

@@ -8,6 +8,7 @@ https://google-gemini.github.io/gemini-cli/docs/tools/mcp-server.html.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 
 from shardguide.guidance.errors import UnusableInput
@@ -15,25 +16,26 @@ from shardguide.guidance.errors import UnusableInput
 HOSTS = ("claude-code", "codex", "cursor", "vscode", "gemini")
 
 
-def configuration(host: str) -> str:
-    """What to paste, and where. The path of this Python is written out, since hosts start with a nearly empty PATH.
+def configuration(host: str) -> tuple[str, str]:
+    """Where it goes, and what to paste. The path of this Python is written out, since hosts start with a nearly empty PATH.
 
     Raises UnusableInput for a host that is not known.
     """
     command, arguments = sys.executable, ["-m", "shardguide", "mcp"]
     server = {"command": command, "args": arguments}
     if host == "claude-code":
-        words = " ".join([f'"{command}"' if " " in command else command, *arguments])
-        return f"claude mcp add shardguide -- {words}\n"
+        return "run", f"claude mcp add shardguide -- {shlex.join([command, *arguments])}\n"
     if host == "codex":
         listed = ", ".join(json.dumps(one) for one in arguments)
-        return f"# ~/.codex/config.toml\n[mcp_servers.shardguide]\ncommand = {json.dumps(command)}\nargs = [{listed}]\n"
+        body = f"[mcp_servers.shardguide]\ncommand = {json.dumps(command)}\nargs = [{listed}]\n"
+        return "~/.codex/config.toml", body
     if host == "cursor":
-        return "// .cursor/mcp.json, or ~/.cursor/mcp.json\n" + _text({"mcpServers": {"shardguide": server}})
+        return ".cursor/mcp.json, or ~/.cursor/mcp.json", _text({"mcpServers": {"shardguide": server}})
     if host == "vscode":
-        return "// .vscode/mcp.json\n" + _text({"servers": {"shardguide": {"type": "stdio", **server}}})
+        return ".vscode/mcp.json", _text({"servers": {"shardguide": {"type": "stdio", **server}}})
     if host == "gemini":
-        return "// ~/.gemini/settings.json\n" + _text({"mcpServers": {"shardguide": server}})
+        where = ".gemini/settings.json of the project, or ~/.gemini/settings.json"
+        return where, _text({"mcpServers": {"shardguide": server}})
     raise UnusableInput(f"--print-config takes {', '.join(HOSTS)}, not {host[:40]!r}.")
 
 

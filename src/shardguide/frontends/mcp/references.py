@@ -101,7 +101,7 @@ PROMPTS = (
 )
 
 
-def prompt_text(name: str, case: str) -> str:
+def prompt_text(name: str, case: str, torch: str = "") -> str:
     """The text of a prompt. Raises UnusableInput for one that does not exist."""
     found = next((one for one in PROMPTS if one.name == name), None)
     if found is None:
@@ -111,9 +111,11 @@ def prompt_text(name: str, case: str) -> str:
         if case.strip()
         else f"First ask for {found.ask}.\n\n"
     )
+    release = f" torch={torch.strip()[:40]}" if torch.strip() else ""
     return (
         f"{found.title} with Shardguide.\n\n{about}"
-        f'Call the tool {found.name} with what is known. Put each of its open questions to the user with its reason, take "I don\'t know" '
+        f"Call the tool {found.name} with what is known{f':{release}' if release else ''}. "
+        'Put each of its open questions to the user with its reason, take "I don\'t know" '
         "for an answer, and call it again with the answers added. Then show the answer first, its reasons, its checks and its sources as "
         "they are, without numbers of your own; say what was not done. Code is a draft until the user confirms it."
     )

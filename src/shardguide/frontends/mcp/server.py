@@ -109,9 +109,10 @@ class _Front:
     ) -> dict[str, Any]:
         """The record, after the user's client has put its open questions, if it can: those that the answers lead to as well."""
         answers, refused = asking.state_of(params)
-        record = first = await self.work(ctx, tool, arguments)
+        record = await self.work(ctx, tool, arguments)
+        taken = record.get("understood")  # what start took the words for; the workflow's own record does not say it
         if answers:
-            record = await self.again(ctx, first, answers) or first
+            record = await self.again(ctx, record, answers) or record
         for _ in range(asking.ROUNDS):
             questions = record.get("questions") or []
             step = next((one for one in record["next"] if one["tool"] in self.tools), None) if questions else None
@@ -123,13 +124,15 @@ class _Front:
             if not given:
                 break
             try:
+                taken = record.get("understood") or taken
                 record = await self.again(ctx, record, given) or record
                 answers, refused = {**answers, **given}, ""
             except UnusableInput as error:
                 if refused:
                     raise  # it was said once
                 refused = calls.for_tools(str(error), self.tools)
-        return record | ({"understood": first["understood"]} if "understood" in first else {})
+        taken = record.get("understood") or taken
+        return record | ({"understood": taken} if taken else {})
 
     async def again(self, ctx: Context, record: dict[str, Any], answers: dict[str, str]) -> dict[str, Any] | None:
         """The record of the call that its first step repeats, with the answers added."""
@@ -196,7 +199,10 @@ class _Front:
                     name=one.name,
                     title=one.title,
                     description=f"{one.title}, from {one.ask}",
-                    arguments=[types.PromptArgument(name="case", description=one.ask, required=False)],
+                    arguments=[
+                        types.PromptArgument(name="case", description=one.ask, required=False),
+                        types.PromptArgument(name="torch", description="PyTorch release, e.g. 2.13", required=False),
+                    ],
                 )
                 for one in references.PROMPTS
             ]
@@ -204,7 +210,8 @@ class _Front:
 
     async def get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         try:
-            text = references.prompt_text(params.name, str((params.arguments or {}).get("case", "")))
+            given = params.arguments or {}
+            text = references.prompt_text(params.name, str(given.get("case", "")), str(given.get("torch", "")))
         except UnusableInput as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
         return types.GetPromptResult(

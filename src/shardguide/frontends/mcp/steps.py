@@ -20,6 +20,8 @@ def with_steps(record: dict[str, Any], task: str, arguments: dict[str, Any], too
     """
     steps: list[dict[str, Any]] = []
     later: list[str] = []
+    again, said = _as_tool(task, {name: value for name, value in arguments.items() if value not in (None, "", [])})
+    said = conformed(tools[again], said)
     for step in record.get("next", ()):
         name, given = _as_tool(str(step["tool"]), dict(step["arguments"]))
         if step["tool"] == "approve":
@@ -38,6 +40,10 @@ def with_steps(record: dict[str, Any], task: str, arguments: dict[str, Any], too
         made = conformed(tool, given)
         if callable_(tool, made):
             steps.append({"tool": name, "arguments": made, "why": step["why"]})
+    repeats = steps and steps[0]["tool"] == again and said.items() <= steps[0]["arguments"].items()
+    if record.get("questions") and not repeats and callable_(tools[again], said):
+        why = f"answer the questions and call {again} again"
+        steps.insert(0, {"tool": again, "arguments": said, "why": why})
     if writes(record) and not arguments.get("text"):  # what was pasted is no file
         why = "write what is proposed; the user sees it and confirms it first"
         steps.append({"tool": "apply", "arguments": {"id": record["id"]}, "why": why})

@@ -19,13 +19,13 @@ from shardguide.workflows.sources import about
 NAME = "shardguide"
 RELEASE = "2.13"  # the release on which the code of the references was run
 DESCRIPTION = (
-    "Plans, configures, reviews and troubleshoots PyTorch distributed training: FSDP1, FSDP2 (fully_shard), DDP, HSDP, device meshes, "
-    "DTensor and tensor parallel, ZeroRedundancyOptimizer, DCP checkpoints, torchrun and Slurm launches, NCCL, Gloo, MPI and XCCL. Use it "
-    "whenever someone trains on several GPUs or nodes and shards a model, sets up process groups, sees a hang, timeout, OOM or error "
-    "(logs, Flight Recorder dumps), clips or accumulates gradients, checkpoints activations, compiles, feeds data to ranks, saves, loads "
-    "or reshards checkpoints, handles uneven inputs with Join, chooses mixed precision or CPU offload, or moves from FSDP1 to FSDP2, even if "
-    "they do not name FSDP. Not for one GPU, inference servers, JAX or TensorFlow. Every statement has a source and the releases it "
-    "holds for."
+    "Plans, configures, reviews and troubleshoots PyTorch distributed training: FSDP1, FSDP2 (fully_shard), DDP, HSDP, device "
+    "meshes, DTensor and tensor parallel, ZeroRedundancyOptimizer, DCP checkpoints, torchrun and Slurm launches, NCCL, Gloo, MPI "
+    "and XCCL. Use it whenever someone trains on several GPUs or nodes and shards a model, sets up process groups, sees a hang, "
+    "timeout, OOM or error (logs, Flight Recorder dumps), clips or accumulates gradients, checkpoints activations, compiles, feeds "
+    "data to ranks, saves, loads or reshards checkpoints, handles uneven inputs with Join, chooses mixed precision or CPU offload, "
+    "or moves from FSDP1 to FSDP2, even if they do not name FSDP. Not for one GPU, inference servers, JAX or TensorFlow. Every "
+    "statement has a source and the releases it holds for."
 )
 CREDITS = "Adapted from work by Orchestra Research (MIT), https://www.aitmpl.com/component/skills/ai-research/distributed-training-pytorch-fsdp"
 
@@ -40,7 +40,19 @@ def files(release: str = RELEASE) -> dict[str, str]:
     out.update({f"references/{name}.md": text for name, (_, text) in _rules().items()})
     out["references/releases.md"] = _releases()
     out["references/other.md"] = _other(minor)
-    return {"SKILL.md": _skill(minor, frozenset(out)), **dict(sorted(out.items()))}
+    raw = {name: _as_read(text) for name, text in sorted(out.items())}
+    return {"SKILL.md": _skill(minor, frozenset(out)), **raw}
+
+
+def _as_read(text: str) -> str:
+    """Markdown as agents read it, raw: outside of code, brackets and such stand as they are to be typed."""
+    fence = ""
+    out = []
+    for line in text.split("\n"):
+        if line.startswith("```") and (not fence or line == fence):
+            fence = "" if fence else line[: len(line) - len(line.lstrip("`"))]
+        out.append(line if fence else re.sub(r"\\([\[\]>`])", r"\1", line))
+    return "\n".join(out)
 
 
 def _front() -> str:

@@ -17,7 +17,10 @@ _SIZE = r"(?<![\w.])([0-9]{1,4}(?:\.[0-9]{1,2})?)\s?([bB]|[Mm]|billion|million)(
 _TIMES = r"(?<![\w.])([0-9]{1,4})\s?(?:x|×|\*)\s?([0-9]{1,2})(?![0-9])\s?[xX×]?\s?([A-Za-z]?[A-Za-z0-9-]*)"
 _COUNT = r"(?<![\w.])([0-9]{1,5})\s?(?:x|×)?\s?(RTX\s?A?[0-9]{4}|[A-Za-z]{1,3}[0-9]{2,4}[A-Za-z]{0,2}|[Gg][Pp][Uu])s?\b"
 _NODES = r"(?<![\w.])([0-9]{1,4}|two|three|four|eight)\s(?:nodes|machines|servers|hosts)\b"
-_GPU = r"(?:\b|(?<=[0-9][xX×]))(?:H100|H200|H800|H20|B200|B300|GB200|A100|A800|A10G|A10|A40|A6000|L40S|L40|L4|V100|T4|MI[0-9]{3}X?|P100|RTX\s?A?[0-9]{4})"
+_GPU = (
+    r"(?:\b|(?<=[0-9][xX×]))(?:H100|H200|H800|H20|B200|B300|GB200|A100|A800|A10G|A10"
+    r"|A40|A6000|L40S|L40|L4|V100|T4|MI[0-9]{3}X?|P100|RTX\s?A?[0-9]{4})"
+)
 _NUMBERS = {"two": "2", "three": "3", "four": "4", "eight": "8"}
 
 
@@ -66,7 +69,8 @@ def _each(text: str) -> bool:
     """Whether the GPUs are counted for one node."""
     return bool(
         re.search(
-            r"\b(?:each|per node|per machine|every node|(?:nodes|machines|servers|hosts|boxes) (?:of|with|x)|(?:nodes|machines|servers|hosts|boxes) ?[x×*](?= ?[0-9]))",
+            r"\b(?:each|per node|per machine|every node|(?:nodes|machines|servers|hosts|boxes) (?:of|with|x)"
+            r"|(?:nodes|machines|servers|hosts|boxes) ?[x×*](?= ?[0-9]))",
             text,
             re.IGNORECASE,
         )

@@ -132,7 +132,7 @@ def _chosen(scores: dict[str, float], sorted_: handed.Handed, pasted: str, code:
         return best if best in ("tune", "join") and enough else "review"
     if sorted_.model or sorted_.reports:
         return "tune" if best == "tune" and enough else "plan"
-    if enough and best == "ask":
+    if enough and best == "ask" and code.count("\n") < 3:
         return "ask"
     if enough and best == "migrate":
         return "fsdp2"  # no code was handed over

@@ -39,7 +39,7 @@ def run(request: MigrateRequest) -> Guidance:
         raise UnusableInput(f"PyTorch {minor} has no fully_shard; FSDP2 came with 2.3, and is public from 2.6 on.")
     result = migrate(request.paths, minor)
     by_claim, sources = _sources(result.todos, release)
-    diff, odd = unified(result.changes)
+    diff, digests, odd = unified(result.changes)
     todo = [_todo(one, by_claim) for one in result.todos]
     uses = [use._asdict() for use in result.uses]
     problems = [{"path": path, "line": line, "why": why} for path, line, why in (*result.problems, *odd)]
@@ -47,7 +47,7 @@ def run(request: MigrateRequest) -> Guidance:
     notes = []
     if not release.version:
         notes.append(f"The release is not known, so the code is for PyTorch {minor}: --torch X.")
-    identity = digest("migrate", diff, todo, uses, minor, knowledge_version())
+    identity = digest("migrate", diff, digests, result.contents, todo, uses, minor, knowledge_version())
     return Guidance(
         workflow="migrate",
         id=identity,
@@ -60,7 +60,15 @@ def run(request: MigrateRequest) -> Guidance:
         done=(f"{result.files} files, {result.lines} lines, {len(result.changes)} of them to be changed",),
         not_done=tuple(f"{one['path']}: {one['why']}" for one in problems),
         approval=Approval("draft", ""),
-        extra={"diff": diff, "todo": todo, "uses": uses, "counts": counts, "problems": problems, "notes": notes},
+        extra={
+            "diff": diff,
+            "digests": digests,
+            "todo": todo,
+            "uses": uses,
+            "counts": counts,
+            "problems": problems,
+            "notes": notes,
+        },
     )
 
 

@@ -8,7 +8,7 @@ from shardguide.code.review.project import LIMIT
 from shardguide.code.review.splice import spliced
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any
-from shardguide.readers.files import read_text
+from shardguide.readers.files import lines_of, read_text
 
 
 def unified(findings: list[dict[str, Any]]) -> str:
@@ -23,9 +23,7 @@ def unified(findings: list[dict[str, Any]]) -> str:
         else:
             before = read_text(path, LIMIT)
             after = applied(before, [edit for one in mine for edit in one["edits"]], path)
-        lines = difflib.unified_diff(
-            before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}"
-        )
+        lines = difflib.unified_diff(lines_of(before), lines_of(after), f"a/{path}", f"b/{path}")
         out.extend(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
     return "".join(out)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 
 from shardguide.guidance.hints import NamedTuple
 from shardguide.knowledge import api, module_store, releases
@@ -24,6 +25,9 @@ _MOVED = {
     "torch.distributed._tensor.device_mesh": ("torch.distributed.device_mesh", "2.2"),
     "torch.distributed._shard.checkpoint": ("torch.distributed.checkpoint", "2.0"),
 }
+
+
+_ALIAS = "torch.distributed._shard.checkpoint"  # the same module under another name
 
 
 class _Known(NamedTuple):
@@ -48,6 +52,19 @@ def api_findings(project: Project, release: str) -> list[Finding]:
     return out
 
 
+def _lines_with(text: str, words: tuple[str, ...]) -> list[int]:
+    """The lines, from 1, that have any of these words."""
+    found: set[int] = set()
+    for word in words:
+        at, line, last = text.find(word), 1, 0
+        while at >= 0:
+            line += text.count("\n", last, at)
+            found.add(line)
+            last = at
+            at = text.find(word, at + 1)
+    return sorted(found)
+
+
 def _guards(test: ast.expr) -> bool:
     """Whether a test asks for the release or for what is there."""
     waiting: list[ast.AST] = [test]
@@ -61,6 +78,40 @@ def _guards(test: ast.expr) -> bool:
             elif (name == "id" or name == "attr") and any(word in value for word in _GUARDS):
                 return True
     return False
+
+
+def _only_named(tree: ast.AST, node: ast.expr) -> bool:
+    """Whether an expression is only compared, or looked up by: nothing is called."""
+    above: list[ast.AST] = []  # the nodes around, from outside in
+    here = tree
+    while here is not node:
+        above.append(here)
+        for child in ast.iter_child_nodes(here):
+            if child is node or (_spans(child, node) and any(one is node for one in ast.walk(child))):
+                here = child
+                break
+        else:
+            return False
+    parent: ast.AST | None = above[-1] if above else None
+    if isinstance(parent, (ast.Tuple, ast.List, ast.Set)) and len(above) > 1:
+        kinds: ast.AST = parent
+        parent = above[-2]
+        if isinstance(parent, ast.Dict) or (isinstance(kinds, (ast.List, ast.Set)) and isinstance(parent, ast.Call)):
+            return False
+    else:
+        kinds = node
+    if isinstance(parent, ast.Dict):
+        return any(key is node for key in parent.keys)
+    if isinstance(parent, ast.Call):
+        asks = dotted_text(parent.func) in ("isinstance", "issubclass") and len(parent.args) == 2
+        return asks and parent.args[1] is kinds
+    return isinstance(parent, ast.Compare)
+
+
+def _spans(around: ast.AST, node: ast.expr) -> bool:
+    """Whether a node may hold another, by its lines; those without lines may."""
+    first = getattr(around, "lineno", None)
+    return first is None or first <= node.lineno <= (getattr(around, "end_lineno", None) or first)
 
 
 def _full(node: ast.AST, roots: dict[str, str]) -> str:
@@ -92,14 +143,13 @@ class _File:
         self.guarded: list[tuple[int, int]] = []
         self.asked: set[str] = set()  # names that the file asks for by hasattr
         self.flat: set[str] = set()  # names of flattened dimensions of a mesh
-        self.named: frozenset[int] | None = None
 
     def read(self) -> None:
         """Look at every name that comes from PyTorch."""
         survey = self.file.survey
         kept = survey.kept
         roots = {
-            name: full
+            name: full.replace(_ALIAS, "torch.distributed.checkpoint") if _ALIAS in full else full
             for name, full in self.file.imports.items()
             if full.startswith("torch") and name not in survey.bound
         }
@@ -144,32 +194,18 @@ class _File:
                 names = ast.dump(ast.Tuple([h.type for h in node.handlers if h.type is not None], ast.Load()))
                 if any(one in names for one in ("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError")):
                     self.guarded.append((node.lineno, node.end_lineno or node.lineno))
-        if any(word in self.file.text for word in _GUARDS):
+        asking = _lines_with(self.file.text, _GUARDS)
+        if asking:
             for node in (*kept[ast.If], *kept[ast.IfExp]):
                 assert isinstance(node, (ast.If, ast.IfExp))
-                if _guards(node.test):
+                test = node.test
+                at = bisect_left(asking, test.lineno)
+                if at < len(asking) and asking[at] <= (test.end_lineno or 0) and _guards(test):
                     self.guarded.append((node.lineno, node.end_lineno or node.lineno))
                     if isinstance(node, ast.If) and isinstance(node.body[-1], (ast.Raise, ast.Return)):
                         exits.append(node)
         if exits:
             self._left_early(exits, [*kept[ast.FunctionDef], *kept[ast.AsyncFunctionDef]])
-
-    def _named(self) -> frozenset[int]:
-        """Expressions, by id, that are only compared, or looked up by: nothing is called."""
-        if self.named is None:
-            found: set[int] = set()
-            for node in ast.walk(self.file.tree):
-                if isinstance(node, ast.Dict):
-                    found.update(id(key) for key in node.keys if key is not None)
-                elif isinstance(node, ast.Compare):
-                    for one in (node.left, *node.comparators):
-                        parts = one.elts if isinstance(one, (ast.Tuple, ast.List, ast.Set)) else [one]
-                        found.update(id(part) for part in parts)
-                elif isinstance(node, ast.Call) and dotted_text(node.func) in ("isinstance", "issubclass"):
-                    for kinds in node.args[1:2]:
-                        found.update(id(one) for one in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]))
-            self.named = frozenset(found)
-        return self.named
 
     def _asked(self, node: ast.Call) -> None:
         function = node.func
@@ -264,7 +300,7 @@ class _File:
     def _used(self, node: ast.Attribute | ast.Name, full: str) -> None:
         known = self._look(full)
         if known.there and known.deprecated:
-            if not isinstance(node.ctx, ast.Load) or id(node) in self._named():
+            if not isinstance(node.ctx, ast.Load) or _only_named(self.file.tree, node):
                 return
             said = known.deprecated if len(known.deprecated) < 160 else f"{known.deprecated[:157]}…"
             self._report("FSD903", node, name=full, said=said)

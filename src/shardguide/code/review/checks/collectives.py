@@ -61,8 +61,10 @@ def collective(walker: Walker, call: Call) -> None:
             _member(walker, call, given)
         return
     walker.event("FSD201", call.name, call.node, mode=mode)
-    for condition in walker.path:
+    for at, condition in enumerate(walker.path):
         if condition.kind == "except":
+            if walker.path[at + 1 :]:
+                break  # another test decides too
             walker.report("FSD202", call.node, False, what=call.name)
             break
 

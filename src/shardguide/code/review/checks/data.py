@@ -7,6 +7,7 @@ import ast
 from ..records import Call
 from ..walk import Walker
 from .common import drop_argument, is_false, is_true, last
+from .parts import Programs
 
 
 def sampler(walker: Walker, call: Call) -> None:
@@ -49,8 +50,13 @@ def precision(walker: Walker, call: Call) -> None:
 def project(walker: Walker) -> None:
     """What a whole program lacks."""
     facts = walker.facts
-    if not facts.get("set_epoch") and not facts.get("trainer"):
-        for file, node in facts.get("shuffles", ()):
+    # What a configuration decides shuffles in the loop over epochs beside it, if anywhere.
+    may = [(file, node) for file, node in facts.get("may shuffle", ()) if "for epoch in" in file.text]
+    shuffles = [*facts.get("shuffles", ()), *may]
+    everywhere = {file for fact in ("set_epoch", "trainer") for file, _ in facts.get(fact, ())}
+    programs = Programs(walker.project) if shuffles and everywhere else None
+    for file, node in shuffles:
+        if programs is None or not programs.around(file) & everywhere:
             walker.report_at("FSD801", file, node, False)
     if facts.get("bf16") and not facts.get("other dtype"):
         for file, node in facts.get("scaler", ()):

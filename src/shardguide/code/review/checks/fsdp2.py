@@ -104,17 +104,42 @@ def _optimizers(walker: Walker, thing: Thing) -> None:
                 sure = walker.made_before(optimizer)
                 if sure is not None and marked(model, "optimizer told", walker.path) == "no":
                     walker.mark((model,), "optimizer told", optimizer.node)
-                    walker.report_at(
-                        "FSD401", optimizer.home(walker.frame.file), optimizer.node, sure and len(optimizer.of) == 1
-                    )
+                    sure = sure and len(optimizer.of) == 1 and not _may_follow(walker, optimizer)
+                    walker.report_at("FSD401", optimizer.home(walker.frame.file), optimizer.node, sure)
+
+
+_FOLLOWS = ('["params"] =', "['params'] =")
+
+
+def _may_follow(walker: Walker, optimizer: Thing) -> bool:
+    """Whether the optimizer gets its new parameters only if a flag of this function says so."""
+    file, here = optimizer.home(walker.frame.file), walker.stack[-1] if walker.stack else None
+    if not isinstance(here, ast.FunctionDef) or not file.holds(here):
+        return False
+    writers = {
+        name
+        for name, node in file.functions.items()
+        if node is not here
+        and any(words.encode() in b"\n".join(file.lines[node.lineno - 1 : node.end_lineno]) for words in _FOLLOWS)
+    }
+    flags = {one.arg for one in (*here.args.posonlyargs, *here.args.args, *here.args.kwonlyargs)}
+    under = [one for one in ast.walk(here) if isinstance(one, ast.If) and _asks(one.test, flags)]
+    calls = [one for one in ast.walk(here) if isinstance(one, ast.Call) and getattr(one.func, "id", "") in writers]
+    return bool(calls) and all(any(a.lineno <= one.lineno <= (a.end_lineno or 0) for a in under) for one in calls)
+
+
+def _asks(test: ast.expr, flags: set[str]) -> bool:
+    """Whether a test is one of flags alone."""
+    names = {one.id for one in ast.walk(test) if isinstance(one, ast.Name)}
+    return bool(names) and names <= flags and not any(isinstance(one, ast.Call) for one in ast.walk(test))
 
 
 def _takes_care(walker: Walker, optimizer: Thing) -> bool:
     """Whether somebody puts new parameters into the optimizer afterwards, as libraries do that shard, as far as can be seen."""
     file, home = walker.frame.file, optimizer.home(walker.frame.file)
     # group["params"] = …: somebody puts the new parameters in.
-    if any(words in one.text for one in (file, home) for words in ('["params"] =', "['params'] =")):
-        return True
+    if any(words in one.text for one in (file, home) for words in _FOLLOWS):
+        return not _may_follow(walker, optimizer)
     if file is home:
         return False
     return any(

@@ -7,7 +7,7 @@ import ast
 from ..records import Call, Things
 from ..records import Thing as Thing
 from ..walk import Walker
-from .common import kind_of
+from .common import is_false, is_true, kind_of
 from .parts import classes
 
 
@@ -21,6 +21,10 @@ def joined(walker: Walker, call: Call) -> None:
         if thing.kind == "fsdp1" or kind_of((thing,), "fsdp2", walker) == "yes":
             walker.report("FSD601", call.node, True)
             return
+        modules = thing.of if thing.kind == "ddp" else ()
+        apart = is_true(call.argument("throw_on_early_termination", 2)) or is_false(call.argument("enable", 1))
+        if not apart and any(mark.what == "synchronised" for module in modules for mark in module.marks):
+            walker.report("FSD628", call.node, True)
     if isinstance(given, (ast.List, ast.Tuple)) and given.elts:
         _device(walker, call, walker.value(given.elts[0]))
         order = [_what(things_) for element in given.elts if (things_ := walker.value(element)) is not None]
@@ -28,6 +32,11 @@ def joined(walker: Walker, call: Call) -> None:
             walker.report("FSD603", call.node, True)
         if order == ["ddp", "zero"]:
             walker.report("FSD606", call.node, True)
+
+
+def synchronised(walker: Walker, call: Call) -> None:
+    """convert_sync_batchnorm(module)."""
+    walker.mark(call.things("module", 0), "synchronised", call.node)
 
 
 def _device(walker: Walker, call: Call, first: Things) -> None:
@@ -106,6 +115,6 @@ def compared(walker: Walker) -> None:
                 )
 
 
-CALLS = {"Join": [joined]}
+CALLS = {"Join": [joined], "convert_sync_batchnorm": [synchronised]}
 METHODS = {"step": [stepped]}
 PROJECT = [compared, on_nccl]

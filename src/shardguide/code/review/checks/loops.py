@@ -108,7 +108,8 @@ def gradient(walker: Walker, call: Call) -> None:
 
 def loop(walker: Walker, node: ast.For | ast.AsyncFor) -> None:
     """A loop that steps at every n-th batch only."""
-    if "backward(" not in walker.frame.file.text:
+    file = walker.frame.file
+    if "backward(" not in file.text or not all(_said(file, node, word) for word in (b"backward", b"step")):
         return
     steps: ast.stmt | None = None
     runs = several = False
@@ -123,6 +124,11 @@ def loop(walker: Walker, node: ast.For | ast.AsyncFor) -> None:
                 steps, runs = item, True
     if steps is not None and runs:
         walker.fact("accumulates", steps)
+
+
+def _said(file: File, node: ast.stmt, word: bytes) -> bool:
+    """Whether the lines of a statement have a word."""
+    return any(word in line for line in file.lines[node.lineno - 1 : node.end_lineno])
 
 
 def _every(walker: Walker, test: ast.expr) -> bool:

@@ -20,6 +20,7 @@ from .agreed import agreed
 
 Place = tuple[Branch, Condition]
 Left = tuple[Event, str, bool, bool, str, str]  # event, key, arm, certain, what these ranks execute, and the others
+_READ = 100_000  # parts of a trace that are read for all its tests of the rank
 
 
 def compare(walker: Walker) -> None:
@@ -29,8 +30,13 @@ def compare(walker: Walker) -> None:
         if not events(root):
             quiet(root, walker.verdicts, walker.placed)
         else:
+            budget = _READ
             for key, places in conditions(root, "rank").items():
-                left += _compare(walker, root, key, places)
+                found, read = _compare(walker, root, key, places) if budget > 0 else ([], 0)
+                left += found
+                budget -= read
+                if not read:
+                    _say(walker, places, key, "unknown", ("…", "…"), "there is more than can be compared")
             for places in conditions(root, "local").values():
                 _local(walker, root, *places[0])
             _uneven(walker, root)
@@ -43,27 +49,30 @@ def compare(walker: Walker) -> None:
                     why = "another method of the class may make up for it"
                     walker.verdicts[at] = verdict._replace(verdict="unknown", why=why)
         left = kept
+    tests = _tests(walker) if left else {}
     for event, key, arm, certain, mine, others in left:
-        test = (key if arm else f"not ({key})") + _where(walker, event, key)
+        test = (key if arm else f"not ({key})") + _where(event, *tests[key])
         walker.report_at(
             event.code, event.file, event.node, certain, what=event.what, test=test, one=mine, others=others
         )
 
 
-def _compare(walker: Walker, root: list[Item], key: str, places: list[Place]) -> list[Left]:
+def _compare(walker: Walker, root: list[Item], key: str, places: list[Place]) -> tuple[list[Left], int]:
+    """What is left of one side, and how much was read."""
     holding: set[int] = set()
     holders(root, key, holding)
     true, false = Reader(key, True, holding), Reader(key, False, holding)
     yes, no = true.read(root), false.read(root)
     if true.cut or false.cut:
         _say(walker, places, key, "unknown", ("…", "…"), "there is more than can be compared")
-        return []
+        return [], true.size + false.size
     sure = all(condition.sure for _, condition in places)
     one, other = _apart(yes, no)
     verdict, why = "matched", ""
     left: list[Left] = []
     hidden = [one for one in (*true.unknown, *false.unknown) if _arm(one.path, key) is not None]
-    if shape(yes) != shape(no):
+    differ = shape(yes) != shape(no)
+    if differ:
         left = _left(yes, no, key, sure, (one, other), hidden)
     crossed = None if left else _crossed(yes, no)
     if crossed is not None:
@@ -73,12 +82,12 @@ def _compare(walker: Walker, root: list[Item], key: str, places: list[Place]) ->
             "FSD213", here.event.file, here.event.node, sure and not hidden, what=here.text, other=there.text,
             test=key, one=one, others=other,
         )  # fmt: skip
-    elif left or shape(yes) != shape(no):
+    elif left or differ:
         verdict, why = _judged(walker, yes, no, left, places, (one, other))
     elif hidden:
         verdict, why = "unknown", f"{hidden[0].what} cannot be followed"
     _say(walker, places, key, verdict, (one, other), why)
-    return left
+    return left, true.size + false.size
 
 
 def _say(walker: Walker, places: list[Place], key: str, verdict: str, said: tuple[str, str], why: str) -> None:
@@ -223,7 +232,7 @@ def _local(walker: Walker, root: list[Item], branch: Branch, condition: Conditio
     one, other = _apart(yes, no)
     walker.report_at(
         "FSD211", branch.file, branch.node, False,
-        test=branch.file.source(branch.node.test), what=found.what, one=one, others=other,
+        test=branch.file.source(branch.node.test), what=found.what, one=one, other=other,
     )  # fmt: skip
 
 
@@ -240,11 +249,21 @@ def _uneven(walker: Walker, root: list[Item]) -> None:
         )
 
 
-def _where(walker: Walker, event: Event, key: str) -> str:
+def _tests(walker: Walker) -> dict[str, tuple[Branch, dict[int, Branch]]]:
+    """For each test of the rank the branch where it stands first, and the first around each collective, by its id."""
+    out: dict[str, tuple[Branch, dict[int, Branch]]] = {}
+    for root in walker.roots:
+        for key, places in conditions(root, "rank", own=True).items():
+            for branch, _ in places:
+                _, around = out.setdefault(key, (branch, {}))
+                for event in events([branch]):
+                    around.setdefault(id(event), branch)
+    return out
+
+
+def _where(event: Event, first: Branch, around: dict[int, Branch]) -> str:
     """Where the test stands that decides about a collective; the first one, if the collective is in no arm of any."""
-    places = [place for root in walker.roots for place in conditions(root, "rank").get(key, ())]
-    around = [branch for branch, _ in places if any(one is event for one in events([branch]))]
-    branch = around[0] if around else places[0][0]
+    branch = around.get(id(event), first)
     line = getattr(branch.node, "lineno", 1)
     name = "" if branch.file is event.file else f"{branch.file.path.replace(os.sep, '/').rpartition('/')[2]}, "
     return f" ({name}line {line})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..project import Definition, File, dotted_text
+from ..project import Definition, File, Project, dotted_text
 from ..records import Thing
 from ..walk import Walker
 
@@ -82,6 +82,38 @@ def in_root(walker: Walker, part: Thing, policy: ast.expr | None) -> bool:
         return name not in words
     tokens = whole.name.rpartition(".")[2].lower().split("_")  # its class is not known: "connector" of MLPConnector
     return not any(len(token) > 3 and token in words.lower() for token in tokens)
+
+
+class Programs:
+    """Which files make one program: a repository is often many."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.uses: dict[File, set[File]] = {}
+        self.users: dict[File, set[File]] = {}
+        for file in project.files:
+            names = {part for full in (*file.imports.values(), *file.stars) for part in (full, full.rpartition(".")[0])}
+            found = {project.module(name, file) for name in names if name.strip(".")}
+            self.uses[file] = {one for one in found if one is not None and one is not file}
+            for one in self.uses[file]:
+                self.users.setdefault(one, set()).add(file)
+
+    def around(self, file: File) -> set[File]:
+        """The files of the programs that a file belongs to; all where no script among them is known to start one."""
+        above = _reached({file}, self.users)
+        if not any("__main__" in one.text or one.path.endswith(".ipynb") for one in above):
+            return set(self.project.files)
+        return _reached(above, self.uses)
+
+
+def _reached(files: set[File], graph: dict[File, set[File]]) -> set[File]:
+    out, waiting = set(files), list(files)
+    while waiting:
+        for one in graph.get(waiting.pop(), ()):
+            if one not in out:
+                out.add(one)
+                waiting.append(one)
+    return out
 
 
 _LARGE = ("Sequential", "ModuleList", "ModuleDict", "Transformer")

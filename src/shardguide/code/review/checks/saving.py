@@ -144,7 +144,7 @@ def _names(walker: Walker, node: ast.AST) -> set[str]:
 def local_type(walker: Walker, call: Call) -> None:
     """StateDictType.LOCAL_STATE_DICT."""
     if last(walker, call.argument("state_dict_type", 1)) == "LOCAL_STATE_DICT":
-        walker.report("FSD715", call.node, False)
+        walker.report("FSD715", call.node, False, guarded=True)  # isinstance(model, FSDP) confirms it
 
 
 def full_config(walker: Walker, call: Call) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 
-from ..project import Definition, dotted_text
+from ..project import Definition, File, dotted_text
 from ..records import Call
 from ..torch_names import COLLECTIVES, short
 from ..walk import Walker
@@ -125,6 +126,8 @@ def reduced(walker: Walker, call: Call) -> None:
             break
         if _rebinds(later, given.id):
             break
+    if given.id not in _run_back(walker.frame.file):
+        return
     for holder, outer, index in reversed(places):
         for later in outer[index + 1 :]:
             if _rebinds(later, given.id) and not _divides(later, given.id):
@@ -137,6 +140,17 @@ def reduced(walker: Walker, call: Call) -> None:
                         return
         if isinstance(holder, (ast.For, ast.While, ast.FunctionDef)):
             return
+
+
+@lru_cache(16)
+def _run_back(file: File) -> frozenset[str]:
+    """The names whose backward a file calls."""
+    calls = (call.func for call in file.survey.kept[ast.Call] if isinstance(call, ast.Call))
+    return frozenset(
+        dotted_text(function.value)
+        for function in calls
+        if isinstance(function, ast.Attribute) and function.attr == "backward"
+    )
 
 
 def _rebinds(node: ast.stmt, *names: str) -> bool:

@@ -73,14 +73,14 @@ def sharded(walker: Walker, call: Call) -> None:
 
 def _said(walker: Walker, whole: Thing) -> bool:
     """Whether a library ties a model's ends, by its method or its configuration."""
-    text = walker.frame.file.text
-    if ".tie_word_embeddings" in text and ".tie_word_embeddings =" not in text:
-        return False  # the program asks, and does another thing for each answer
     tied = any(mark.what == "method tie_weights" for mark in whole.marks)
     return tied or "tie_word_embeddings=True" in walker.frame.file.text
 
 
 def _report(walker: Walker, call: Call, thing: Thing, sure: bool) -> None:
+    text = walker.frame.file.text
+    if ".tie_word_embeddings" in text and ".tie_word_embeddings =" not in text:
+        return  # the program asks, and does another thing for each answer
     walker.report("FSD424", call.node, sure, part=thing.name)
 
 
