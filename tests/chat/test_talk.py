@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shardguide.frontends.chat import replies
 from shardguide.frontends.chat.talk import Talk
 from shardguide.frontends.render.blocks import Block
 from shardguide.frontends.render.plain import render
@@ -374,3 +375,29 @@ def test_a_choice_is_an_answer_whatever_it_means_elsewhere(say: Script) -> None:
         "uneven": "unknown",
         "with": "ddp",
     } | {"torch": known(say)["torch"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "now"),
+    [
+        ("api=fsdp1,param=fp16", ["api=fsdp1", "param=fp16"]),
+        ("api=fsdp2 offload=yes", ["api=fsdp2", "offload=yes"]),
+        ("FSDP1 in fp16 with a GradScaler, no CPU offload", ["api=fsdp1", "param=fp16", "offload=no", "scaler=yes"]),
+        ("plain DDP, bf16", ["api=ddp", "param=bf16"]),
+        ("fully_shard with CPU offload", ["api=fsdp2", "offload=yes"]),
+    ],
+)
+def test_what_runs_now_in_settings_or_words(words: str, now: list[str]) -> None:
+    found = replies.reply("tune", {"id": "current", "choices": ()}, words)
+    assert found.arguments == {"now": now}
+
+
+def test_settings_are_taken_at_any_question_of_tune(say: Script) -> None:
+    say("tune", MODEL, "api=fsdp1,param=fp16")
+    assert say.talk.state.arguments["now"] == ["api=fsdp1", "param=fp16"]
+
+
+def test_the_other_form_of_a_subject_is_its_code_alone(say: Script) -> None:
+    said = say("explain", "gradient-clipping", "show the FSDP1 form", "show the accelerate form")
+    assert "(fsdp1-clip)" in said[3] and "What goes wrong" not in said[3]
+    assert "explain has no accelerate form." in said[4]

@@ -23,7 +23,8 @@ def parse(text: str, where: str) -> ast.Module:
     import warnings
 
     grammar = f"{sys.version_info.major}.{sys.version_info.minor}"  # newer syntax is none to this interpreter
-    if sum(text.count(mark) for mark in "\n;,.([{=+-@&|<>") > _DENSITY or len(text) > LIMIT:
+    dense = len(text) > _DENSITY and sum(text.count(mark) for mark in "\n;,.([{=+-@&|<>") > _DENSITY
+    if dense or len(text) > LIMIT:
         raise UnusableInput(f"{where}: too large a program to be read; hand over the file that sets up FSDP.")
     try:
         with warnings.catch_warnings():

@@ -161,6 +161,10 @@ def _places(unit: Unit) -> list[Place]:
                 out.append(place)  # others are no business of FSDP1
         elif isinstance(node, ast.Attribute) and node.attr in ("_fsdp_wrapped_module", "_handle", "_flat_param"):
             out.append(Place(unit, node, "attribute", node.attr, node.value))
+        elif isinstance(node, ast.Attribute) and node.attr == "module" and "fsdp1" in unit.reading.kinds(node.value):
+            place = Place(unit, node, "attribute", node.attr, node.value)
+            if place.ways is not None and 2 not in place.ways:  # elsewhere it may be DistributedDataParallel's
+                out.append(place)
         elif isinstance(node, (ast.Name, ast.Attribute)) and unit.canon(node).startswith("private "):
             if not isinstance(unit.parent(node), ast.Attribute):
                 parent = unit.parent(node)

@@ -6,6 +6,7 @@ import ast
 import contextlib
 from collections.abc import Callable
 
+from ..review import values
 from ..review.flow import Checks
 from ..review.project import Definition, File, Project
 from ..review.records import Thing, Things
@@ -25,13 +26,15 @@ class Reading(Walker):
 
     def value(self, node: ast.expr) -> Things:
         """What an expression stands for, remembered."""
-        things = super().value(node)
+        return _remembered(self, node)
+
+    def remember(self, node: ast.expr, things: Things) -> None:
+        """Keep what an expression was found to stand for."""
         if things and isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
             have = self.found.setdefault(id(node), set())
             if len(have) < 64:
                 have.update(things)
             self.made_optimizers.update(thing for thing in things if thing.kind == "optimizer")
-        return things
 
     def things(self, node: ast.AST) -> set[Thing]:
         """Everything that an expression may stand for; empty where nothing is known."""
@@ -40,6 +43,21 @@ class Reading(Walker):
     def kinds(self, node: ast.AST) -> set[str]:
         """The kinds of what an expression stands for; of a thing that was wrapped in place too."""
         return {thing.kind for thing in self.things(node)}
+
+
+_found = values.value
+
+
+def _remembered(walker: Walker, node: ast.expr) -> Things:
+    """The review's own function for the value of an expression, with a note taken where a migration asks."""
+    things = _found(walker, node)
+    if isinstance(walker, Reading):
+        walker.remember(node, things)
+    return things
+
+
+# The review calls it for parts of expressions directly, not through the walker, which is faster there.
+values.value = _remembered
 
 
 def follow(project: Project) -> Reading:

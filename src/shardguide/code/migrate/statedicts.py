@@ -76,6 +76,7 @@ def contexts(unit: Unit) -> None:
                     _context(unit, node, item)
                 except Refusal as refusal:
                     unit.leave(item.context_expr, "context", "state_dict_type", refusal)
+                    unit.stays.append(node)
                 else:
                     unit.use(item.context_expr, "context", "state_dict_type", "converted")
 
@@ -303,6 +304,9 @@ def _model(unit: Unit, node: ast.Call, function: ast.Attribute) -> None:
     """Calls of state_dict and load_state_dict on a model."""
     owner = function.value
     inside = around(unit, node)
+    stays = any(part is node for context in unit.stays for part in ast.walk(context))
+    if stays and inside is None and unit.is_fsdp1(owner):
+        raise Refusal("state-dict-type")  # what kind is meant stands in the context
     if inside is not None and ast.unparse(owner) == inside[0]:
         kind = inside[1]
     elif unit.is_fsdp1(owner):

@@ -60,12 +60,12 @@ class Unit:
         self.spent: list[ast.AST] = []  # expressions whose meaning went into new code
         self.settings: list[tuple[ast.AST, int, Kind]] = []  # set_state_dict_type: function, line, kind
         self.contexts: list[tuple[ast.With, str, Kind]] = []  # state_dict_type: statement, model, kind
+        self.stays: list[ast.With] = []  # those that stay
         self.given_names: set[str] = set()  # of new variables
         self.refused = ""  # why nothing in this file may change
         self.beside = False  # the project has FSDP1 and FSDP2 side by side: see beside.py
         self.has_both: bool | None = None  # this file has, once that was asked
         self.blocked: set[int] = set()  # constructor calls that stay because of what their models get to
-        self.done: list[tuple[ast.AST, str]] = []  # names of FSDP1 that are gone with an edit
 
     # What names mean
 

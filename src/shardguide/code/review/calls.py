@@ -70,25 +70,25 @@ def _call(walker: Walker, node: ast.Call) -> Things:
     target: str | Definition = ""
     method = ""
     text = dotted_text(function)
-    head = text.partition(".")[0]
+    head = text if isinstance(function, ast.Name) else text.partition(".")[0]
     local = head in walker.frame.env and head not in walker.frame.file.imports
     if text and not local and walker.frame.file.knows(head):
         target = walker.project.resolve(walker.frame.file, text)
         full = target if isinstance(target, str) else ""
     if isinstance(function, ast.Attribute) and not target:
-        owner, method = values.value(walker, function.value), function.attr
+        owner, method = walker.value(function.value), function.attr
     elif isinstance(function, ast.Name) and local:
         owner = walker.frame.env[head]
     elif not isinstance(function, (ast.Name, ast.Attribute)):
-        owner = values.value(walker, function)
+        owner = walker.value(function)
     if owner and owner[0].kind == "method" and len(owner) == 1 and not method:
         owner, method = owner[0].of, owner[0].name  # sync = getattr(model, "no_sync")
     if owner and method:
         held = _held(owner, method)
         if held:
             owner, method = held, ""  # self.model(x)
-    args = tuple([values.value(walker, argument) for argument in node.args])
-    named = {keyword.arg or "**": values.value(walker, keyword.value) for keyword in node.keywords}
+    args = tuple(walker.value(argument) for argument in node.args)
+    named = {keyword.arg or "**": walker.value(keyword.value) for keyword in node.keywords}
     if "**" in named or (node.args and isinstance(node.args[-1], ast.Starred)):
         args, named = _spread(walker, node, args, named)
     name = short(full) if full else ""

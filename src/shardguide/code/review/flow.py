@@ -25,7 +25,10 @@ class Flow(State):
     checks: Checks
 
     def value(self, node: ast.expr) -> Things:
-        """What an expression stands for; every call in it is told to the checks once."""
+        """What an expression stands for; every call in it is told to the checks once.
+
+        ``migrate`` remembers here what each expression was: calls.py and values.py ask the walker, not the function.
+        """
         return value(self, node)  # type: ignore[arg-type]
 
     def block(self, body: list[ast.stmt]) -> bool:

@@ -72,6 +72,7 @@ class State:
         self.copies = COPIES
         self.met = 0  # collectives so far
         self.marks: list[Note] = []
+        self.happened: set[str] = set()  # what they say
         self.unknown: list[Path] = []  # calls that could not be followed
         self.made: list[Thing] = []  # in order
         self.tracked: list[Thing] = []
@@ -108,11 +109,12 @@ class State:
 
     def note(self, what: str, node: ast.AST, things: Things = ()) -> None:
         """Note that something happened."""
+        self.happened.add(what)
         self.marks.append(Note(what, node, self.path, self.at, self.frame.file, self.loop_depth > 0, things))
 
     def noted(self, what: str) -> bool:
         """Whether something happened in this root so far, on whatever branch."""
-        return any(mark.what == what for mark in self.marks)
+        return what in self.happened
 
     def fact(self, what: str, node: ast.AST) -> None:
         """Note that the project does something somewhere."""

@@ -51,7 +51,7 @@ def value(walker: Walker, node: ast.expr) -> Things:
     if kind is ast.Dict:
         return _dict(walker, node)  # type: ignore[arg-type]
     if kind is ast.NamedExpr:
-        things = value(walker, node.value)  # type: ignore[attr-defined]
+        things = walker.value(node.value)  # type: ignore[attr-defined]
         walker.bind(node.target, things, None)  # type: ignore[attr-defined]
         return things
     out: list[Thing] = []
@@ -75,18 +75,18 @@ def value(walker: Walker, node: ast.expr) -> Things:
 
 def _if_expression(walker: Walker, node: ast.IfExp) -> Things:
     """Both ways are taken; where the test is one of the rank, each under its condition."""
-    value(walker, node.test)
+    walker.value(node.test)
     if not isinstance(node.body, ast.Call) and not isinstance(node.orelse, ast.Call):
-        return (*value(walker, node.body), *value(walker, node.orelse))
+        return (*walker.value(node.body), *walker.value(node.orelse))
     test = of_test(walker, node.test)
     if test.never or test.always:
-        return value(walker, node.orelse if test.never else node.body)
+        return walker.value(node.orelse if test.never else node.body)
     made = Branch(node, walker.frame.file, test.holds, test.fails)
     outer, path = walker.trace, walker.path
     out: list[Thing] = []
     for conditions, trace, part in ((test.holds, made.body, node.body), (test.fails, made.other, node.orelse)):
         walker.trace, walker.path = trace, (*path, *conditions)
-        out.extend(value(walker, part))
+        out.extend(walker.value(part))
     walker.trace, walker.path = outer, path
     if made.body or made.other:
         outer.append(made)
@@ -100,10 +100,10 @@ def _is_and(node: ast.BoolOp) -> bool:
 def _and(walker: Walker, node: ast.BoolOp) -> Things:
     """``rank == 0 and dist.barrier()``: what comes last is reached if all before it hold."""
     for part in node.values[:-1]:
-        value(walker, part)
+        walker.value(part)
     rank = [found for part in node.values[:-1] if (found := rank_test(walker, part)) is not None]
     if not rank:
-        value(walker, node.values[-1])
+        walker.value(node.values[-1])
         return _test(walker, node)
     own = f"{walker.frame.number}:{id(node)}"
     more = () if len(rank) == len(node.values) - 1 else (Condition(own, True, ""),)
@@ -111,7 +111,7 @@ def _and(walker: Walker, node: ast.BoolOp) -> Things:
     made = Branch(node, walker.frame.file, (*rank, *more), fails)
     outer, path = walker.trace, walker.path
     walker.trace, walker.path = made.body, (*path, *made.holds)
-    value(walker, node.values[-1])
+    walker.value(node.values[-1])
     walker.trace, walker.path = outer, path
     if made.body:
         outer.append(made)
@@ -124,8 +124,8 @@ def _dict(walker: Walker, node: ast.Dict) -> Things:
     named: dict[str, Things] = {}
     for key, part in zip(node.keys, node.values, strict=True):
         if key is not None and not isinstance(key, ast.Constant):
-            out.extend(value(walker, key))
-        things = value(walker, part)
+            out.extend(walker.value(key))
+        things = walker.value(part)
         out.extend(things)
         if isinstance(key, ast.Constant) and isinstance(key.value, str):
             named[f"[{key.value}]"] = things
@@ -183,7 +183,7 @@ def _handed_on(walker: Walker, node: ast.Name) -> Things:
 def _attribute(walker: Walker, node: ast.Attribute) -> Things:
     if walker.full(node):
         return ()
-    owners = value(walker, node.value)
+    owners = walker.value(node.value)
     out: list[Thing] = []
     name = node.attr
     for owner in owners:
@@ -211,8 +211,8 @@ def _attribute(walker: Walker, node: ast.Attribute) -> Things:
 def _subscript(walker: Walker, node: ast.Subscript) -> Things:
     if walker.full(node.value) == "os.environ":
         return environment(node.slice, node)
-    owners = value(walker, node.value)
-    value(walker, node.slice)
+    owners = walker.value(node.value)
+    walker.value(node.slice)
     key = node.slice.value if isinstance(node.slice, ast.Constant) else None
     if isinstance(key, str):
         known = [one for owner in owners if owner.kind == "dict" for one in owner.attrs.get(f"[{key}]", ())]
@@ -236,18 +236,18 @@ def _comprehension(walker: Walker, node: ast.ListComp | ast.GeneratorExp | ast.S
     for generator in node.generators:
         walker.bind(generator.target, _taken(walker, generator.iter), None)
         for test in generator.ifs:
-            value(walker, test)
+            walker.value(test)
     if isinstance(node, ast.DictComp):
-        value(walker, node.key)
-        things = value(walker, node.value)
+        walker.value(node.key)
+        things = walker.value(node.value)
     else:
-        things = value(walker, node.elt)
+        things = walker.value(node.elt)
     walker.frame.env = saved
     return things
 
 
 def _taken(walker: Walker, node: ast.expr) -> Things:
-    return walker.elements(value(walker, node), node)
+    return walker.elements(walker.value(node), node)
 
 
 def torch_value(walker: Walker, call: Call) -> Things:

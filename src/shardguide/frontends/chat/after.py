@@ -95,13 +95,6 @@ def answer(talk: Talk) -> list[Block]:
     record, shown, form = talk.state.record, talk.shown, talk.form
     talk.shown, talk.form = record, ""
     page = spoken.page(view_of(record["workflow"])(record, False))
-    if (
-        not shown
-        or shown["workflow"] != record["workflow"]
-        or not shown.get("decisions")
-        or not record.get("decisions")
-    ):
-        return page
     code = [one for one in record["snippets"] if form and form in one["id"]]
     if code:
         return [
@@ -109,6 +102,13 @@ def answer(talk: Talk) -> list[Block]:
             for one in code
             for block in (Heading(f"{one['title']} ({one['id']})"), Code(one["language"], one["code"]))
         ]
+    if (
+        not shown
+        or shown["workflow"] != record["workflow"]
+        or not shown.get("decisions")
+        or not record.get("decisions")
+    ):
+        return page
     return [*page[:1], *reasons.changes(shown, record), Text("more shows all of it.")]
 
 

@@ -18,7 +18,7 @@ def question(talk: Talk, asked: dict[str, Any]) -> None:
     """Ask until it is answered, left open or something else is wanted."""
     choices = [str(one) for one in asked["choices"]]
     numeric = bool(choices) and all(one.isdigit() for one in choices)
-    out: list[Block] = [Heading(asked["ask"]), Text(f"Why: {asked['why']}")]
+    out: list[Block] = [Heading(spoken.sentence(asked["ask"])), Text(f"Why: {spoken.sentence(asked['why'])}")]
     if numeric:
         out.append(Text(f"For example: {', '.join(choices)}"))
     elif choices:

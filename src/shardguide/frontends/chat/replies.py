@@ -36,8 +36,9 @@ def reply(task: str, question: dict[str, Any], line: str) -> Reply:
     picked = _picked(question, text)
     if picked:
         return Reply({name: picked})
-    if task == "tune" and name == "current" and _settings(text):
-        return Reply({"now": text.replace(",", " ").split()})
+    now = _settings(text, name == "current") if task == "tune" else []
+    if now:
+        return Reply({"now": now})
     if name not in _FREE:
         told = _output(task, name, text)
         if told is not None:
@@ -67,8 +68,32 @@ def _picked(question: dict[str, Any], text: str) -> str:
     return ",".join(choices[int(one) - 1] for one in numbers)
 
 
-def _settings(text: str) -> bool:
-    return "\n" not in text and all("=" in one for one in text.replace(",", " ").split())
+_SETTINGS = ("api", "strategy", "param", "reduce", "output", "offload", "scaler")  # as ``tune`` takes them
+
+
+_IN_WORDS = (
+    (r"fsdp ?1|FullyShardedDataParallel", "api=fsdp1"), (r"fsdp ?2|fully_shard", "api=fsdp2"),
+    (r"ddp|DistributedDataParallel", "api=ddp"), (r"fp16|float16|half", "param=fp16"), (r"bf16|bfloat16", "param=bf16"),
+    (r"(?:no|without) (?:cpu )?off-?load\w*", "offload=no"), (r"(?:with|and|cpu|use|using|on) (?:cpu )?off-?load\w*", "offload=yes"),
+    (r"grad ?scaler|loss scal\w+", "scaler=yes"),
+)  # fmt: skip
+
+
+def _settings(text: str, asked: bool) -> list[str]:
+    """The settings that run now: api=fsdp1 param=fp16; and, where they are ``asked`` for, in words: FSDP1 in fp16, no offload."""
+    parts = text.replace(",", " ").split()
+    if parts and all(one.partition("=")[0] in _SETTINGS and "=" in one for one in parts):
+        return parts
+    if not asked or "\n" in text or len(text) > LONGEST:
+        return []
+    found = []
+    for words, setting in _IN_WORDS:
+        if re.search(rf"\b(?:{words})\b", text, re.IGNORECASE):
+            found.append(setting)
+    if "offload=no" in found and "offload=yes" in found:
+        found.remove("offload=yes")  # "no CPU offload" has both in it
+    keys = [one.partition("=")[0] for one in found]
+    return [one for one in found if keys.count(one.partition("=")[0]) == 1]  # two of one kind: not said clearly
 
 
 def _output(task: str, name: str, text: str) -> Reply | None:

@@ -16,6 +16,8 @@ _WORDS = (
     (re.compile(r"more: --verbose|runs of ranks: --verbose"), "more (more shows them)"),
     (re.compile(r"(?<![\w-])--torch X(?![\w-])"), "for 2.13, say"),
     (re.compile(r"\[--diff\]"), "[apply]"),
+    (re.compile(r"\(--current FILE\)"), "(the path of the file)"),
+    (re.compile(r"\(--now (param=\w+)\)"), r"(api=fsdp1 \1)"),
     (re.compile(r"--diff prints it alone"), "apply writes it"),
     (re.compile(r"approve --anyway overrides it"), "shardguide approve --anyway overrides it"),
     (re.compile(r"shardguide explain (FSD\d+) shows a rule with examples"), r"why \1 shows a rule with examples"),

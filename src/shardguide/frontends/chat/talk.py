@@ -341,6 +341,7 @@ class Talk:
             self.form = said.value
             self.give({"also": [said.value]})
         elif self.state.task == "explain" and said.value in ("fsdp1", "fsdp2", "ddp"):
+            self.form = said.value
             self.give({"form": said.value})
         else:
             self.show([Text(f"{self.state.task} has no {said.value} form.")])

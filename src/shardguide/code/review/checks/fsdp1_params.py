@@ -187,8 +187,10 @@ def _flat(thing: Thing) -> bool:
 
 def loop(walker: Walker, node: ast.For | ast.AsyncFor) -> None:
     """For name, p in model.named_parameters(): if "bias" in name."""
+    if not walker.noted("flat names"):
+        return
     notes = {id(note.node) for note in walker.marks if note.what == "flat names"}
-    if notes and id(node.iter) in notes:
+    if id(node.iter) in notes:
         tests = [inner.test for inner in ast.walk(node) if isinstance(inner, (ast.If, ast.IfExp))]
         _names(walker, node.iter, node.target, tests)
 
@@ -209,8 +211,10 @@ def optimizer(walker: Walker, call: Call) -> None:
 
 
 def _comprehensions(walker: Walker, node: ast.expr) -> None:
+    if not walker.noted("flat names"):
+        return
     notes = {id(note.node) for note in walker.marks if note.what == "flat names"}
-    for inner in ast.walk(node) if notes else ():
+    for inner in ast.walk(node):
         if isinstance(inner, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
             for generator in inner.generators:
                 if id(generator.iter) in notes:
