@@ -69,7 +69,9 @@ def unused(
     lines = {(path, number) for path, number, _ in used}
     for file in files:
         text = file.text
-        if _OWN not in text and ("noqa" not in text.lower() or not any(f"FSD{digit}" in text for digit in "0123456789")):
+        if _OWN not in text and (
+            "noqa" not in text.lower() or not any(f"FSD{digit}" in text for digit in "0123456789")
+        ):
             continue  # telling comments from strings is slow, and few files have any of these
         comments = _comments(file)
         for number, column in comments.items():
