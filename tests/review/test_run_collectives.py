@@ -387,5 +387,6 @@ def test_FSD226_each_rank_asks_for_its_own_group() -> None:
         dist.all_reduce(x, group=mine)
         return x.item()
 
-    assert outcomes(wrong, 4, 8) != [3.0, 3.0, 7.0, 7.0]
-    assert outcomes(right, 4) == [3.0, 3.0, 7.0, 7.0]
+    # Which pair takes the other's addresses is a race, which may go well once.
+    assert any(outcomes(wrong, 4, 8) != [3.0, 3.0, 7.0, 7.0] for _ in range(3))
+    assert outcomes(right, 4, 30) == [3.0, 3.0, 7.0, 7.0]

@@ -10,7 +10,7 @@ import ast
 import re
 
 from .checkpoints import static
-from .names import FSDP1, canonical
+from .names import FSDP1, SETTINGS, canonical
 from .todos import Refusal
 from .unit import Unit
 from .ways import ways
@@ -18,7 +18,15 @@ from .ways import ways
 _ASKS = re.compile("fsdp_?2|fsdp_version", re.IGNORECASE)
 _NEW = ("fully_shard", "FSDPModule")
 # What only an FSDP1 model has: where its model is known, it is never one of FSDP2.
-_OWN = ("clip_grad_norm_", "no_sync", "summon_full_params", "_fsdp_wrapped_module", "_handle", "_flat_param")
+_OWN = (
+    "clip_grad_norm_",
+    "no_sync",
+    "summon_full_params",
+    "check_is_root",
+    "_fsdp_wrapped_module",
+    "_handle",
+    "_flat_param",
+)
 _DICTS = ("state_dict", "load_state_dict")
 
 
@@ -157,7 +165,8 @@ def _places(unit: Unit) -> list[Place]:
             out.append(Place(unit, node, "class", unit.canon(node.func), None))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in (*_OWN, *_DICTS):
             place = Place(unit, node, "method", node.func.attr, node.func.value)
-            if place.made or (place.ways is not None and 1 in place.ways and 0 not in place.ways):
+            alone = node.func.attr in ("summon_full_params", "check_is_root")  # nothing else has these
+            if alone or place.made or (place.ways is not None and 1 in place.ways and 0 not in place.ways):
                 out.append(place)  # others are no business of FSDP1
         elif isinstance(node, ast.Attribute) and node.attr in ("_fsdp_wrapped_module", "_handle", "_flat_param"):
             out.append(Place(unit, node, "attribute", node.attr, node.value))
@@ -293,3 +302,17 @@ def _tell(unit: Unit, places: list[Place], goes: bool) -> None:
                 unit.use(node, "state dict", place.what, "kept", "fsdp2-too")
         elif unit.refused or (not place.only and not (place.made and place.what in _OWN)):
             unit.leave(node, place.kind, place.what, Refusal("both"))
+    if unit.refused:
+        _settings(unit, {id(unit.function(place.node)) for place in places if place.ways is not None})
+
+
+def _settings(unit: Unit, asked: set[int]) -> None:
+    """FSDP1's policies and settings in a file that stays; ``asked``: functions that ask for the type first."""
+    for node in ast.walk(unit.file.tree):
+        name = unit.canon(node.func) if isinstance(node, ast.Call) else ""
+        if name not in SETTINGS or name in ("wrap", "enable_wrap"):
+            continue
+        if id(unit.function(node)) in asked:
+            unit.use(node, "setting", name, "kept", "behind-type-test")
+        else:
+            unit.use(node, "setting", name, "left", "both")
