@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -18,6 +19,11 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\x1b\][^\x07]*\x07|\r")
 PASTED = "Traceback (most recent call last)"  # what a test pastes itself
 
 
+def _heeds_ctrl_c() -> None:
+    """A job in the background ignores SIGINT and hands that down; a person's terminal does not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Person:
     """Types at ``shardguide`` on a terminal of 100 columns."""
 
@@ -28,7 +34,7 @@ class Person:
         }  # fmt: skip
         self.child = pexpect.spawn(
             sys.executable, ["-m", "shardguide", *arguments], cwd=str(folder), env=self.env, encoding="utf-8", timeout=20,
-            dimensions=(50, 100),
+            dimensions=(50, 100), preexec_fn=_heeds_ctrl_c,
         )  # fmt: skip
         self.text = ""
 
