@@ -24,8 +24,8 @@ COMMANDS = {
     "fsdp2": "shardguide fsdp2",
     "explain": "shardguide explain --full-script",
     "diagnose": "shardguide diagnose LOG",
-    "migrate": "shardguide fsdp2 --goal migrate",
-    "review": "",
+    "migrate": "shardguide migrate FILE",
+    "review": "shardguide review FILE",
 }
 
 
@@ -95,8 +95,6 @@ def _command(name: str, told: Stated, api: list[Named]) -> tuple[str, Next | Non
         return "", None
     tool = command.split()[1]
     arguments = {"torch": told.releases[0]} if len(told.releases) == 1 and tool == "fsdp2" else {}
-    if name == "migrate":
-        arguments = {"goal": "migrate"}
     if name == "explain":
         arguments = {"full_script": True}
     return command, Next(tool, arguments, ask_store.title(f"{WORKFLOW}{name}"))
