@@ -269,3 +269,28 @@ def test_loops_over_a_generator(tmp_path, number: str, expected: int) -> None:
                 dist.all_reduce(y)
         """
     assert [(line, code) for line, code, _ in found(read(tmp_path, text))] == [(7, "FSD210")] * expected
+
+
+def test_a_verdict_stands_in_the_file_of_its_function(tmp_path) -> None:
+    """A function of another file that a decorator keeps to rank 0: the place is its own, not its caller's."""
+    helper = """
+        import torch.distributed as dist
+        from accelerate.state import on_main_process
+
+
+        @on_main_process
+        def report(text):
+            dist.barrier()
+            print(text)
+        """
+    caller = """
+        from helper import report
+
+
+        def train():
+            report("done")
+        """
+    result = read(tmp_path, caller, helper=helper)
+    places = {(one.path.rpartition("/")[2], one.line) for one in result.collectives}
+    lines = textwrap.dedent(helper).split("\n")
+    assert places == {("helper.py", lines.index("def report(text):") + 1)}

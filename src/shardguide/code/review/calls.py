@@ -163,7 +163,7 @@ def follow(walker: Walker, target: Definition, call: Call, owner: Thing | None, 
     if not getattr(node, "decorator_list", None):
         return walker.enter(target, call.args, call.named, owner, closure)
     if one_rank(target):
-        made = Branch(node, walker.frame.file, (ONLY,), (ONLY._replace(arm=False),))
+        made = Branch(node, target.file, (ONLY,), (ONLY._replace(arm=False),))
         outer, path = walker.trace, walker.path
         walker.trace, walker.path = made.body, (*path, ONLY)
         found = walker.enter(target, call.args, call.named, owner, closure)
