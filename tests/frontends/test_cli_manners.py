@@ -204,6 +204,7 @@ def _on_terminal(shardguide: Shardguide, arguments: list[str], **variables: str)
 
 
 def test_colour_on_a_terminal_and_only_when_it_is_wanted(shardguide: Shardguide) -> None:
+    _on_terminal(shardguide, [*FULL, "--no-input"])  # from now on the answer is known, and all three say so
     status, coloured = _on_terminal(shardguide, [*FULL, "--no-input"])
     assert status == 0 and COLOUR.search(coloured)
     status, plain = _on_terminal(shardguide, [*FULL, "--no-input"], NO_COLOR="1")

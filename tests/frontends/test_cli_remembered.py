@@ -48,3 +48,13 @@ def test_a_remembered_model_that_is_gone_is_named_as_remembered(shardguide: Shar
     config.unlink()
     ran = shardguide("plan", "--json")
     assert ran.status == 2 and "answers forget model" in ran.err
+
+
+def test_the_same_request_is_known_again(shardguide: Shardguide) -> None:
+    asked = ("backend", "--device", "cuda", "--interconnect", "infiniband", "--os", "linux", "--torch")
+    said = "Asked here before"
+    assert said not in shardguide(*asked, "2.13").out
+    assert said in shardguide(*asked, "2.13").out
+    assert said not in shardguide(*asked, "2.8").out  # another release: another answer
+    first, second = (shardguide(*asked, "2.13", "--json").out for _ in range(2))
+    assert first == second and said not in first

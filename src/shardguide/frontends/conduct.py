@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextvars import ContextVar
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import TYPE_CHECKING, Any
@@ -14,6 +15,9 @@ from shardguide.workflows.sources import knowledge_version
 
 if TYPE_CHECKING:
     from shardguide.frontends.applying import Change
+
+# Whether the answer that was given last is one of the record: a sentence, for the front end that shows it; "" if it is new.
+BEFORE: ContextVar[str] = ContextVar("BEFORE", default="")
 
 # Answers worth remembering for the project; files and one-time switches are not.
 REMEMBERED = frozenset(
@@ -58,6 +62,7 @@ def conduct(make: Callable[[dict[str, Any]], Guidance], notebook: Notebook, requ
         stated = {name: answer.value for name, answer in guidance.answers.items() if answer.source == "user"}
         for name in superseded(stated, known):
             notebook.forget(project(), name)
+    BEFORE.set(_before(notebook, guidance.id))
     notebook.save(record, request or guidance.id, project(), knowledge_version())
     state = notebook.approval(guidance.id).state
     if state != "draft":
@@ -65,6 +70,13 @@ def conduct(make: Callable[[dict[str, Any]], Guidance], notebook: Notebook, requ
     if notebook.unavailable:
         record["not_done"] = [*record["not_done"], f"not kept in the notebook: {notebook.unavailable}"]
     return record
+
+
+def _before(notebook: Notebook, identity: str) -> str:
+    """What the record says of an answer: its id is made of the inputs, the release and the knowledge, so it is the same one."""
+    rows = notebook.rows("SELECT max(at) FROM handled WHERE guidance = ? AND project = ?", (identity, project()))
+    at = rows[0][0] if rows else None
+    return f"Asked here before ({str(at)[:10]}); worked out and checked again, the answer is the same." if at else ""
 
 
 def proposal(notebook: Notebook, identity: str) -> Change:

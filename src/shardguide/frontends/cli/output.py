@@ -22,8 +22,18 @@ def show(record: dict[str, Any], arguments: Namespace) -> int:
     else:
         from shardguide.frontends.render.views import view_of
 
-        page(view_of(record["workflow"])(record, arguments.verbose), arguments.format)
+        blocks = view_of(record["workflow"])(record, arguments.verbose)
+        page([*blocks, *_before()], arguments.format)
     return STATUS.get(record.get("status", "complete"), 0)
+
+
+def _before() -> list[Block]:
+    """That the record holds this answer already, where it does."""
+    from shardguide.frontends.conduct import BEFORE
+    from shardguide.frontends.render.blocks import Text
+
+    said = BEFORE.get()
+    return [Text(said)] if said else []
 
 
 def as_json(record: dict[str, Any]) -> None:
