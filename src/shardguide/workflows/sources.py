@@ -95,3 +95,16 @@ def about(claim: str, release: Release) -> bool:
     return releases.within(release.version, statement.releases) and (
         not statement.limits or releases.within(release.version, statement.limits)
     )
+
+
+def of_claims(ids: Iterable[str], release: Release) -> tuple[dict[str, list[str]], tuple[Source, ...]]:
+    """The ids of each claim's sources, and the sources, looked up for the release; none where that is not known."""
+    if not release.version:
+        return {}, ()
+    by_claim: dict[str, list[str]] = {}
+    found: dict[str, Source] = {}
+    for name, claim in claims([one for one in dict.fromkeys(ids) if about(one, release)], release).items():
+        if claim.status != "not confirmed":
+            by_claim[name] = [source.id for source in claim.sources]
+            found.update((source.id, source) for source in claim.sources)
+    return by_claim, tuple(found.values())

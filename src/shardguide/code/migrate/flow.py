@@ -6,7 +6,6 @@ import ast
 import contextlib
 from collections.abc import Callable
 
-from ..review import values
 from ..review.flow import Checks
 from ..review.project import Definition, File, Project
 from ..review.records import Thing, Things
@@ -25,8 +24,10 @@ class Reading(Walker):
         self.made_optimizers: set[Thing] = set()
 
     def value(self, node: ast.expr) -> Things:
-        """What an expression stands for, remembered."""
-        return _remembered(self, node)
+        """What an expression stands for, remembered. The review's own functions ask the walker, and so come here, for every part."""
+        things = super().value(node)
+        self.remember(node, things)
+        return things
 
     def remember(self, node: ast.expr, things: Things) -> None:
         """Keep what an expression was found to stand for."""
@@ -43,21 +44,6 @@ class Reading(Walker):
     def kinds(self, node: ast.AST) -> set[str]:
         """The kinds of what an expression stands for; of a thing that was wrapped in place too."""
         return {thing.kind for thing in self.things(node)}
-
-
-_found = values.value
-
-
-def _remembered(walker: Walker, node: ast.expr) -> Things:
-    """The review's own function for the value of an expression, with a note taken where a migration asks."""
-    things = _found(walker, node)
-    if isinstance(walker, Reading):
-        walker.remember(node, things)
-    return things
-
-
-# The review calls it for parts of expressions directly, not through the walker, which is faster there.
-values.value = _remembered
 
 
 def follow(project: Project) -> Reading:

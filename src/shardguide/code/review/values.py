@@ -59,9 +59,9 @@ def value(walker: Walker, node: ast.expr) -> Things:
         if part.__class__ is list:
             for child in part:
                 if isinstance(child, ast.expr):
-                    out.extend(value(walker, child))
+                    out.extend(walker.value(child))
         elif isinstance(part, ast.expr):
-            out.extend(value(walker, part))
+            out.extend(walker.value(part))
     if kind in (ast.Compare, ast.BoolOp, ast.UnaryOp):
         return _test(walker, node)
     if kind in (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.Starred, ast.Await):

@@ -6,12 +6,11 @@ from shardguide.code.migrate.engine import migrate
 from shardguide.code.migrate.records import Result, Todo
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NamedTuple
-from shardguide.guidance.record import Answer, Approval, Check, Guidance, Next, Release, Source
+from shardguide.guidance.record import Answer, Approval, Check, Guidance, Next
 from shardguide.guidance.serialise import digest
-from shardguide.installed.verify import claims
 from shardguide.knowledge import releases
 from shardguide.workflows.release import resolve
-from shardguide.workflows.sources import about, knowledge_version
+from shardguide.workflows.sources import knowledge_version, of_claims
 
 from .diff import unified
 
@@ -38,7 +37,7 @@ def run(request: MigrateRequest) -> Guidance:
     if not releases.fsdp2_path(minor):
         raise UnusableInput(f"PyTorch {minor} has no fully_shard; FSDP2 came with 2.3, and is public from 2.6 on.")
     result = migrate(request.paths, minor)
-    by_claim, sources = _sources(result.todos, release)
+    by_claim, sources = of_claims((claim for todo in result.todos for claim in todo.claims), release)
     diff, digests, odd = unified(result.changes)
     todo = [_todo(one, by_claim) for one in result.todos]
     uses = [use._asdict() for use in result.uses]
@@ -92,17 +91,3 @@ def _todo(one: Todo, by_claim: dict[str, list[str]]) -> dict[str, Any]:
     out["place"] = f"{one.path}:{one.line}:{one.column}"
     out["sources"] = list(dict.fromkeys(source for claim in one.claims for source in by_claim.get(claim, ())))
     return out
-
-
-def _sources(todos: tuple[Todo, ...], release: Release) -> tuple[dict[str, list[str]], tuple[Source, ...]]:
-    """The sources of each claim that a decision rests on, looked up for the release; none where that is not known."""
-    if not release.version:
-        return {}, ()
-    ids = list(dict.fromkeys(claim for todo in todos for claim in todo.claims))
-    by_claim: dict[str, list[str]] = {}
-    found: dict[str, Source] = {}
-    for name, claim in claims([one for one in ids if about(one, release)], release).items():
-        if claim.status != "not confirmed":
-            by_claim[name] = [source.id for source in claim.sources]
-            found.update((source.id, source) for source in claim.sources)
-    return by_claim, tuple(found.values())

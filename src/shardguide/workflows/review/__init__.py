@@ -9,12 +9,11 @@ from shardguide.code.review.records import Finding
 from shardguide.code.review.suppress import line_of
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NamedTuple
-from shardguide.guidance.record import Answer, Approval, Check, Guidance, Next, Release, Source
+from shardguide.guidance.record import Answer, Approval, Check, Guidance, Next
 from shardguide.guidance.serialise import digest
-from shardguide.installed.verify import claims
 from shardguide.knowledge import releases, rule_store
 from shardguide.workflows.release import resolve
-from shardguide.workflows.sources import about, knowledge_version
+from shardguide.workflows.sources import knowledge_version, of_claims
 
 from .baseline import fingerprints
 
@@ -55,7 +54,7 @@ def check(request: ReviewRequest) -> Guidance:
     result = review(request.paths, minor, frozenset(wanted), request.exclude, root)
     kept = _allowed(result.findings, request.per_file, root)
     rules = {code: rule_store.get(code) for code in {finding.code for finding in kept}}
-    by_claim, sources = _sources(rules, release)
+    by_claim, sources = of_claims((claim for rule in rules.values() for claim in rule.claims), release)
     findings = [_plain(finding, rules[finding.code], by_claim, result) for finding in kept]
     for one, mark in zip(findings, fingerprints(findings, root), strict=True):
         one["fingerprint"] = mark
@@ -166,21 +165,6 @@ def _wanted(select: tuple[str, ...], ignore: tuple[str, ...]) -> frozenset[str]:
     return frozenset(
         code for code in codes if (not select or code.startswith(select)) and not (ignore and code.startswith(ignore))
     )
-
-
-def _sources(rules: dict[str, rule_store.Rule], release: Release) -> tuple[dict[str, list[str]], tuple[Source, ...]]:
-    """The sources of each claim that a rule rests on, looked up for the release; none where that is not known."""
-    ids = list(dict.fromkeys(claim for rule in rules.values() for claim in rule.claims))
-    if not release.version:
-        return {}, ()
-    looked_up = claims([claim for claim in ids if about(claim, release)], release)
-    by_claim: dict[str, list[str]] = {}
-    found: dict[str, Source] = {}
-    for name, claim in looked_up.items():
-        if claim.status != "not confirmed":
-            by_claim[name] = [source.id for source in claim.sources]
-            found.update((source.id, source) for source in claim.sources)
-    return by_claim, tuple(found.values())
 
 
 class _Known(dict[str, str]):
