@@ -293,3 +293,32 @@ def test_file_is_removed_at_a_normal_exit_only(tmp_path):
     subprocess.run([sys.executable, "-c", FILE_INIT, str(normal), str(hard)], check=True)
     assert not normal.exists()
     assert hard.exists() and hard.stat().st_size > 0
+
+
+# Two processes open a store, wait for each other and close it at once, 50 times a turn.
+CLOSE_AT_ONCE = """
+import os, sys, torch.distributed as dist
+def leave(folder):
+    for number in range(50):
+        store = dist.FileStore(f"{folder}/{number}", 2)
+        store.add("here", 1)
+        while store.add("here", 0) < 2:
+            pass
+        del store
+for turn in range(400):
+    os.mkdir(f"{sys.argv[1]}/{turn}")
+    child = os.fork()
+    leave(f"{sys.argv[1]}/{turn}")
+    if not child:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    left = len(os.listdir(f"{sys.argv[1]}/{turn}"))
+    if left:
+        print(left)
+        break
+"""
+
+
+def test_file_can_stay_when_ranks_leave_at_the_same_moment(tmp_path):
+    done = subprocess.run([sys.executable, "-c", CLOSE_AT_ONCE, str(tmp_path)], check=True, capture_output=True, text=True)
+    assert 0 < int(done.stdout) <= 50

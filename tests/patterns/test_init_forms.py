@@ -84,7 +84,6 @@ def test_torchrun_gives_both_forms_their_ranks(tmp_path: Path) -> None:
     assert words[0][3] == words[1][3]  # one file for both ranks, named after the job and the attempt
     assert words[0][3].startswith("store-")
     assert words[0][3].endswith("-0")
-    assert not list(tmp_path.glob("store-*"))  # removed by PyTorch at a clean end
 
 
 def test_spawn_starts_real_processes(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import gc
 import itertools
 import json
 import multiprocessing
@@ -173,7 +172,6 @@ def test_started_by_hand(tmp_path: Path, method: str) -> None:
     assert [run["RANK"] for run in runs] == ["0", "1"]
     said = _forked([lambda run=run: _execute(code(shown[0]), run) for run in runs])
     assert said == [(True, f"rank {rank} of 2 is ready") for rank in range(2)]
-    assert not (tmp_path / "store").exists()  # destroy_process_group lets go of it
 
 
 def _execute(text: str, environment: dict[str, str]) -> str:
@@ -185,7 +183,6 @@ def _execute(text: str, environment: dict[str, str]) -> str:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         exec(compile(text, "train.py", "exec"), {"__name__": "__main__"})  # noqa: S102 - our own snippet
-    gc.collect()  # as at a normal exit: a store in a cycle of references would leave its file to the hard exit of this fork
     return said.getvalue().strip()
 
 
@@ -589,7 +586,7 @@ def test_addresses() -> None:
 @pytest.mark.parametrize(("method", "words"), [
     ("env", ["rank 0", "MASTER_PORT", "one thread", "TORCH_GLOO_LAZY_INIT", "all-to-all"]),
     ("tcp", ["reachable", "multicast", "group_name", "own rank"]),
-    ("file", ["fcntl", "must not exist", "own rank", "new or empty", "hard one", "Three slashes"]),
+    ("file", ["fcntl", "must not exist", "own rank", "new or empty", "hard exit", "always stays", "Three slashes"]),
 ])  # fmt: skip
 def test_conditions_of_the_method(method: str, words: list[str]) -> None:
     record = ask(method=method, backend="gloo", launcher="hand", **URLS[method])

@@ -31,7 +31,7 @@ def worker(rank, world_size, path, train):
 def launch(train, world_size, shared_folder=None):
     """Run ``train(rank, world_size)`` in ``world_size`` processes; several hosts need a folder that all of them see."""
     # A new folder each time: a file of an earlier run makes ranks wait for, or connect to, processes that are gone.
-    # The file disappears at a clean end only. Here it goes with the folder, also after a crash of the workers.
+    # The file stays after a crash, and sometimes after a clean end. Here it goes with the folder, whatever happened.
     with tempfile.TemporaryDirectory(dir=shared_folder) as folder:
         path = Path(folder).resolve() / "store"
         mp.spawn(worker, args=(world_size, path, train), nprocs=world_size)

@@ -34,4 +34,4 @@ def start(folder):
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
     )
-    return path  # gone after a clean end; after a crash it is yours to delete
+    return path  # mostly gone after a clean end; when it stays, as after a crash, it is yours to delete

@@ -21,8 +21,9 @@ _FILE = (
     "(local ones and NFS do). A folder that is missing is not reported: initialisation hangs (run on 2.13.0).",
     "No ranks are assigned: every process passes its own rank and the world size; group_name is deprecated and ignored.",
     "Every initialisation needs a new or empty file: with one that was left behind it fails or hangs.",
-    "At a normal exit the file is removed, even without destroy_process_group; after a hard one (a signal, os._exit, as at the end of "
-    "a forked multiprocessing worker that destroyed nothing) it stays, and removing it is yours (run on 2.13.0).",
+    "At a normal exit PyTorch mostly removes the file, even without destroy_process_group, but ranks that leave at the same moment can "
+    "each take the other for still there; after a hard exit (a signal, os._exit, as at the end of a forked multiprocessing worker that "
+    "destroyed nothing) it always stays. What stays is yours to remove (run on 2.13.0).",
 )
 _WHY_NOT = {
     "env": "It needs MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE in each process's environment; every launcher can set them.",
