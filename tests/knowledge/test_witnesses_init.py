@@ -320,5 +320,7 @@ for turn in range(400):
 
 
 def test_file_can_stay_when_ranks_leave_at_the_same_moment(tmp_path):
-    done = subprocess.run([sys.executable, "-c", CLOSE_AT_ONCE, str(tmp_path)], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSE_AT_ONCE, str(tmp_path)], check=True, capture_output=True, text=True
+    )
     assert 0 < int(done.stdout) <= 50
