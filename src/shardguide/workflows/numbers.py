@@ -27,6 +27,13 @@ class States(NamedTuple):
     complete: bool  # False: a dtype or the optimizer's state is not known, so the total is a lower bound
 
 
+def said(need: States) -> str:
+    """The bytes in words; never a number for what is not known."""
+    if not need.total:
+        return "bytes not known"
+    return gib(need.total) if need.complete else f"at least {gib(need.total)}"
+
+
 def gib(count: int) -> str:
     """Bytes in the largest binary unit that keeps at least one whole: "14.96 GiB"."""
     for unit, size in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):

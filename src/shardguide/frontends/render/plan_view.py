@@ -46,9 +46,11 @@ def known(record: dict[str, Any]) -> Text:
             continue
         origin = "" if answer["from"] == "user" else f" [{answer['from'].rpartition('/')[2].removeprefix('file:')}]"
         parts.append(f"{name.replace('_', ' ')} {answer['value']}{origin}")
-    nothing = (
-        "Nothing is known about the hardware yet." if record["workflow"] in ("plan", "tune") else "Given: no options."
-    )
+    nothing = "Given: no options."
+    if any(name in record["answers"] for name in IN_TITLE):
+        nothing = "Given: what the title says."
+    elif record["workflow"] in ("plan", "tune"):
+        nothing = "Nothing is known about the hardware yet."
     return Text("Given: " + ", ".join(parts) + "." if parts else nothing)
 
 

@@ -30,13 +30,20 @@ def _cell(value: Any, unit: str, mark: str = "") -> str:
 
 def _table(rows: list[dict[str, Any]], compared: bool) -> list[Block]:
     """Now and recommended; numbers that rest on something that was not read are marked, and the mark is explained."""
+    rows = [row for row in rows if row["unit"] != "bytes" or row["before"] is not None or row["after"] is not None]
     resting = list(dict.fromkeys(row["assumed"] for row in rows if row["assumed"])) if compared else []
     marks = {words: "*" * number for number, words in enumerate(resting, 1)}
     after = [(row["name"], _cell(row["after"], row["unit"])) for row in rows]
-    exact = "exact but for what is marked" if resting else "exact"
+    exact = (
+        " (bytes of the rank that holds most; exact but for what is marked)"
+        if resting
+        else " (bytes of the rank that holds most; exact)"
+    )
+    if not any(row["unit"] == "bytes" for row in rows):
+        exact = ""  # none could be worked out; the check "memory" says why
     if not compared:
         return [
-            Heading(f"Recommended (bytes of the rank that holds most; {exact})"),
+            Heading(f"Recommended{exact}"),
             Table(("", "recommended"), tuple(after)),
         ]
     cells = tuple(
@@ -44,7 +51,7 @@ def _table(rows: list[dict[str, Any]], compared: bool) -> list[Block]:
         for row, (name, value) in zip(rows, after, strict=True)
     )
     out: list[Block] = [
-        Heading(f"Before and after (bytes of the rank that holds most; {exact})"),
+        Heading(f"Before and after{exact}"),
         Table(("", "now", "recommended"), cells),
     ]
     out.extend(Text(f"{mark} {words}.") for words, mark in marks.items())

@@ -180,7 +180,10 @@ def environment(case: Case) -> Snippet:
             else ': "${RANK:?set it to the rank of this process, from 0}"; export RANK'
         )
         local = (
-            ['export LOCAL_RANK="${LOCAL_RANK:-0}"  # which of its machine\'s devices it takes'] if case.device else []
+            # No default: with one, every process that a user starts on a machine would take the first device.
+            [': "${LOCAL_RANK:?set it to the device of this process on its machine, from 0}"; export LOCAL_RANK']
+            if case.device
+            else []
         )
         lines = [
             "# Once for each process, each with a RANK of its own.",

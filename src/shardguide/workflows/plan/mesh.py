@@ -118,6 +118,10 @@ def decide(s: Situation, layout: Layout) -> Decision:
         sources.append("tp.before_fsdp")
     if not alternatives and layout.tp == 1:
         one = "Two groups on one node would each hold a whole copy; there is no slower network to spare."
+        if not s.nodes:
+            one = (
+                "Whether groups within a node are worth a copy each depends on the number of nodes, which is not known."
+            )
         alternatives.append(Alternative("2-D", one if s.dp > 1 else "There is one rank."))
     if layout.tp > 1:
         alternatives.append(

@@ -22,9 +22,10 @@ def precision(s: Situation, layout: Layout, after: Now) -> Decision:
     sources: tuple[str, ...] = base.sources
     if after.api == "fsdp1":
         held = sum(_numel(buffer.shape) for buffer in s.model.buffers)
+        many = "" if s.model.stated_size else f"{held:,} elements, "  # of a size alone the buffers are not known
         choice = f"MixedPrecision(param_dtype={after.param}, reduce_dtype={after.reduce}, buffer_dtype=None, cast_forward_inputs=True)"
         reasons += [
-            f"buffer_dtype=None: buffers ({held:,} elements, whole on every rank) keep their dtype; a low one would "
+            f"buffer_dtype=None: buffers ({many}whole on every rank) keep their dtype; a low one would "
             "cast them in the first forward for good.",
             "cast_forward_inputs=True: what enters a wrapped layer is cast too; False, the default, casts the root's inputs only. "
             "It casts activations, which are measured, and moves nothing between ranks.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardguide.guidance.record import Alternative, Decision
 
-from ..numbers import Layout, States, gib
+from ..numbers import Layout, States, gib, said
 from ..plan import memory
 from ..situation import Situation
 from .costs import Costs, Side, costs
@@ -38,14 +38,14 @@ def decide(
             else "CPU offload is a policy of FSDP; nothing is sharded here."
         )
         other = "There is no other memory to move the shards to." if s.device == "cpu" else (
-            f"It would need the model to be sharded, and the states ({gib(need.total)}) are not over the GPU's memory."
+            f"It would need the model to be sharded, and the states ({said(need)}) are not over the GPU's memory."
         )  # fmt: skip
         return "", Decision("cpu_offload", "no", (why,), (Alternative(yes, other),), SOURCES[api])
     moved = costs(s, Side(after._replace(offload=kind), layout))
     price = _price(moved, need)
     if memory.offloads(s, layout, need):
         why = "You asked for it." if s.offload == "yes" else (
-            f"The states alone exceed the GPU: {gib(need.total)} on the largest rank, of {s.memory.text if s.memory else '?'}."
+            f"The states alone exceed the GPU: {said(need)} on the largest rank, of {s.memory.text if s.memory else '?'}."
         )  # fmt: skip
         no = Alternative(
             "no",
@@ -70,7 +70,8 @@ def _price(moved: Costs, need: States) -> str:
         copies = "each step copies the shards to the GPU and the gradient shards back"
     else:
         copies = f"each step copies {gib(moved.to_device)} to the GPU and {gib(moved.to_host)} back"
-    return f"It holds {gib(need.total)} a rank in host memory instead: {copies}, and the optimizer steps on the CPU."
+    held = f"{said(need)} a rank" if need.total else "the shards"
+    return f"It holds {held} in host memory instead: {copies}, and the optimizer steps on the CPU."
 
 
 def _present(
@@ -78,6 +79,7 @@ def _present(
 ) -> tuple[str, Decision]:
     """The run offloads today and arithmetic does not ask for it: only a measurement can tell."""
     words: tuple[str, ...]
+    told = gib(need.total) if need.complete else "these shards"
     bound = (peak.total if peak else 0) or (s.memory.bound if s.memory else 0)
     if peak is None or not bound:
         limit = (
@@ -86,10 +88,10 @@ def _present(
             else f"{memory.SHORT:.0%} of the GPU's memory (Shardguide's line)"
         )
         words = (
-            f"You offload now, and arithmetic does not decide: the shards ({gib(need.total)}) "
+            f"You offload now, and arithmetic does not decide: the shards ({said(need)}) "
             f"{'are not over the GPU' if bound else 'are known, the memory of the GPU is not'}, "
             "and what the activations take beside them was not measured.",
-            f"To close it, measure the peak as you run now (snippet 'measure'): where peak + {gib(need.total)} stays below {limit}, "
+            f"To close it, measure the peak as you run now (snippet 'measure'): where peak + {told} stays below {limit}, "
             "take offload out.",
             price,
         )
@@ -98,24 +100,32 @@ def _present(
         return kind, decision
     if peak.ooms or peak.peak + need.total > memory.SHORT * bound:
         words = (
-            f"Closed by your measurement: with offload the {peak.words(s)}; the shards ({gib(need.total)}) on the GPU as well "
+            f"Closed by your measurement: with offload the {peak.words(s)}; the shards ({said(need)}) on the GPU as well "
             f"would pass {memory.SHORT:.0%} of {gib(bound)} (Shardguide's line).",
             price,
         )
         no = Alternative("no", "The measured peak leaves no room for the shards on the GPU.")
         return kind, _on(s, api, kind, f"{yes} stays", words, no, need, False)
     words = (
-        f"With offload the {peak.words(s)}; with the shards ({gib(need.total)}) on the GPU as well the sum stays below "
+        f"With offload the {peak.words(s)}; with the shards ({said(need)}) on the GPU as well the sum stays below "
         f"{memory.SHORT:.0%} of {gib(bound)} (Shardguide's line). Measure again without it.",
     )
     return "", Decision("cpu_offload", "no", words, (Alternative(yes, price),), SOURCES[api], open=True)
+
+
+def _on_host(s: Situation, need: States) -> list[str]:
+    """What offload asks of the host; nothing where that is not known."""
+    if not need.total:
+        return []
+    node = said(need._replace(total=need.total * s.per_node))
+    return [f"The host of one node holds {node} of shards ({s.per_node} ranks)."]
 
 
 def _on(
     s: Situation, api: str, kind: str, choice: str, because: tuple[str, ...], no: Alternative, need: States, open_: bool
 ) -> Decision:
     """A decision for offload, with what it asks of the host, of pinning and of the process group."""
-    reasons = [*because, f"The host of one node holds {gib(need.total * s.per_node)} of shards ({s.per_node} ranks)."]
+    reasons = [*because, *_on_host(s, need)]
     others = [no]
     sources = list(SOURCES[api])
     if api == "fsdp2":
