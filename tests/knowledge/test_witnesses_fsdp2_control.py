@@ -51,6 +51,17 @@ def chunks(mesh):
     return layer.weight.to_local()[:, 0].tolist()
 
 
+def alike(mesh):
+    """A weight and a buffer that differ between the ranks: each holds its own rank's number everywhere."""
+    layer = nn.Linear(2, 4, bias=False)
+    nn.init.constant_(layer.weight, dist.get_rank())
+    layer.register_buffer("mark", torch.tensor(dist.get_rank()))
+    model = fully_shard(nn.Sequential(layer), mesh=mesh)
+    weight = layer.weight.full_tensor()[:, 0].tolist()
+    model(torch.ones(1, 2))
+    return weight, layer.mark.item()
+
+
 def ignored(mesh):
     """The gradients of a sharded weight and of an ignored bias; each rank's input is its number."""
     layer = nn.Linear(1, 4)
@@ -106,12 +117,16 @@ def clip(mesh):
 
 @pytest.fixture(scope="module")
 def ran(last_rank):
-    return on_gloo(4, chunks, ignored, unused, frozen, both_halves, clip)
+    return on_gloo(4, chunks, alike, ignored, unused, frozen, both_halves, clip)
 
 
 def test_chunks(ran):
     assert ran["chunks"] == [[0, 1], [2, 3], [4], []]
     assert [part.tolist() for part in torch.arange(5).chunk(4)] == [[0, 1], [2, 3], [4]]
+
+
+def test_fully_shard_sends_no_weights(ran):
+    assert ran["alike"] == [([0, 1, 2, 3], rank) for rank in range(4)]  # each row is of the rank that holds it
 
 
 def test_ignored_parameters(ran, mesh):

@@ -22,7 +22,7 @@ LABELS = {
     "low_precision": "Low-precision all-gather",
     "frozen": "Frozen parameters",
     "meta_init": "Meta-device initialisation",
-    "migrate": "Migration from FSDP1",
+    "migrate": "Migration",
 }
 # Shown with their reasons on the first screen; the other two with --verbose.
 FIRST = LABELS.keys() - {"import", "differences"}

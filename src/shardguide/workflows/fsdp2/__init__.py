@@ -45,7 +45,7 @@ def _notes(gathered: Gathered, case: Case, migrating: bool) -> list[str]:
     notes = []
     if not case.using:
         notes.append(f"What trains now was not said (--{CURRENT.name}): the advice is for code that starts afresh.")
-    if case.has and not migrating:
+    if case.has and not migrating and case.using != "ddp":
         notes.append("The mapping of every FSDP1 argument and method: shardguide fsdp2 --goal migrate.")
     return notes
 
@@ -64,7 +64,7 @@ def fsdp2(request: Fsdp2Request) -> Guidance:
     goal = gathered.value(GOAL.name, "")
     wanted = tuple(goal.split(",")) if goal else ()
     case = Case(release, releases.fsdp2_path(release) if release else "", gathered.value(CURRENT.name, ""), wanted)
-    migrating = case.has and (case.using == "fsdp1" or "migrate" in wanted)
+    migrating = case.has and case.using != "ddp" and (case.using == "fsdp1" or "migrate" in wanted)
     rows = fsdp2_mapping.rows() if migrating else []
     extra: dict[str, Any] = {
         "comparison": plain(tuple(tables.comparison(features, release))),

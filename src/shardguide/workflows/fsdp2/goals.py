@@ -156,11 +156,46 @@ GOALS = {
         ("fsdp2-shard", "fsdp2-accumulate", "full-state-dict-save"),
     ),
 }  # fmt: skip
+# In place of "migrate" where DistributedDataParallel is what trains now.
+FROM_DDP = Goal(
+    "each of DDP's arguments and habits, below",
+    (
+        "DDP(model) becomes fully_shard on each layer, then on the root. The model itself is changed: there is no model.module, and its "
+        "state dict's keys have no module. prefix, which DDP's have.",
+        "Make the optimizer after fully_shard. ZeroRedundancyOptimizer goes: the optimizer's states are sharded anyway.",
+        "DDP sends rank 0's weights and buffers at construction and its buffers before forward; fully_shard sends nothing. Start every rank "
+        "from the same weights, and keep buffers such as BatchNorm's statistics equal yourself.",
+        "Old checkpoints load: torch.load on rank 0, strip module. from the keys, then set_model_state_dict with "
+        "StateDictOptions(full_state_dict=True, broadcast_from_rank0=True).",
+        "device_ids and output_device go: call torch.cuda.set_device(LOCAL_RANK) before fully_shard. process_group becomes mesh.",
+        "with model.no_sync(): becomes set_requires_gradient_sync(False), and True again for the last micro-batch; meanwhile every rank "
+        "holds the whole model's gradients.",
+        "bucket_cap_mb, gradient_as_bucket_view and static_graph have no counterpart: the groups that you shard take the place of buckets.",
+        "Gradients are averaged over the ranks as before; torch.nn.utils.clip_grad_norm_ stays, and returns a DTensor.",
+        "Autocast can stay as it is; MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) halves the bytes of "
+        "the all-gathers besides.",
+        "Join has no counterpart: a model under fully_shard is not a Joinable.",
+    ),
+    (
+        "fsdp2.bottom_up", "fsdp2.in_place", "ddp.prefix", "practice.optimizer_after", "fsdp2.what", "ddp.zero", "fsdp2.own_chunk",
+        "ddp.starts_alike", "ddp.buffers", "dcp.broadcast", "ddp.device_from_launcher", "fsdp2.mesh.device", "ddp.no_sync",
+        "fsdp2.accumulation.sync", "fsdp2.accumulation.unsharded", "fsdp2.grouping", "ddp.average", "mp2.divide", "practice.clip",
+        "mp2.module_level", "mp2.param_dtype", "join.who.fsdp2",
+    ),
+    ("application", "state_dict"),
+    ("fsdp2-shard", "fsdp2-accumulate", "full-checkpoint-load"),
+    ("fsdp2.unused_params",),
+    (Alternative("staying with DDP", "Where the model fits one GPU: FSDP adds all-gathers to every forward and backward."),),
+)  # fmt: skip
+
+
+def _plan(goal: str, case: Case) -> Goal:
+    return FROM_DDP if goal == "migrate" and case.using == "ddp" else GOALS[goal]
 
 
 def decide(goal: str, case: Case, features: list[Feature], mapped: tuple[str, ...], release: Release) -> Decision:
     """The decision for one goal; ``mapped`` are the claims of the mapping, which ``migrate`` cites."""
-    plan = GOALS[goal]
+    plan = _plan(goal, case)
     mine = [one for one in features if one.id in plan.features]
     name = goal.replace("-", "_")
     if not case.has:
@@ -215,4 +250,4 @@ def patterns(case: Case) -> list[str]:
     """The ids of the patterns that go with the answer."""
     if not case.has:
         return list(dict.fromkeys(["fsdp1-shard", *(_FSDP1_PATTERNS.get(goal, "fsdp1-shard") for goal in case.goals)]))
-    return list(dict.fromkeys(one for goal in case.goals for one in GOALS[goal].patterns))
+    return list(dict.fromkeys(one for goal in case.goals for one in _plan(goal, case).patterns))
