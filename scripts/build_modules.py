@@ -8,6 +8,7 @@ modules into sys.modules may hold more than its files show: its entry is empty, 
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -32,9 +33,22 @@ def modules(wheel: Path) -> tuple[set[str], set[str]]:
             package = parts[-1] == "__init__"
             name = ".".join(parts[:-1] if package else parts)
             found.add(name)
+            if package:
+                found.update(f"{name}.{other}" for other in _other_names(path.read_text(encoding="utf-8")))
             if package and PUTS.search(path.read_text(encoding="utf-8")):
                 open_.add(name)
     return found, open_
+
+
+def _other_names(text: str) -> list[str]:
+    """The names that a package gives its own modules: from . import default_hooks as default."""
+    return [
+        alias.asname
+        for node in ast.parse(text).body
+        if isinstance(node, ast.ImportFrom) and node.level == 1 and not node.module
+        for alias in node.names
+        if alias.asname
+    ]
 
 
 def build(wheels: Path) -> str:

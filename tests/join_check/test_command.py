@@ -103,3 +103,18 @@ def test_nothing_is_run(tmp_path) -> None:
     path.write_text(programs.METER + f"\n\nopen({str(tmp_path / 'trace')!r}, 'w').write('run')\n")
     record(path)
     assert not (tmp_path / "trace").exists()
+
+
+def test_review_and_join_go_together_in_one_process(tmp_path) -> None:
+    """As in a conversation, where the review comes first and loads the check on its way."""
+    path = tmp_path / "train.py"
+    path.write_text(programs.PAIR)
+    code = (
+        "import sys\n"
+        "from shardguide.code.review.engine import review\n"
+        "review((sys.argv[1],), '2.13', frozenset())\n"
+        "from shardguide.workflows.join import JoinRequest, join\n"
+        "print([one['verdict'] for one in join(JoinRequest({'torch': '2.13'}, {}, None, (sys.argv[1],))).extra['join_check']])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
+    assert done.stdout == "['proven', 'proven']\n", done.stderr

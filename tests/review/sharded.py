@@ -80,7 +80,7 @@ def run(body, world: int = 2):
         except Exception as error:
             return f"{type(error).__name__}: {error}"
 
-    return gloo.run(world, whole, timeout=60)
+    return gloo.run(world, whole)
 
 
 def fails(body, words: str) -> None:

@@ -123,16 +123,19 @@ def test_FSD718_keys_of_ddp() -> None:
 
 
 def test_FSD720_before_the_folder_is_there(tmp_path) -> None:
-    import time
+    tried = gloo.event()
 
     def body(wait: bool):
         folder = tmp_path / str(wait)
         if dist.get_rank() == 0:
-            time.sleep(1)
+            assert wait or tried.wait(60)  # without a barrier rank 1 may come first
             folder.mkdir()
         if wait:
             dist.barrier()
-        torch.save({}, folder / f"{dist.get_rank()}.pt")
+        try:
+            torch.save({}, folder / f"{dist.get_rank()}.pt")
+        finally:
+            tried.set()
         return "saved"
 
     said = run(lambda: body(False))

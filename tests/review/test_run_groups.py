@@ -6,7 +6,6 @@ import datetime
 import importlib
 import os
 import re
-import tempfile
 import threading
 import time
 import warnings
@@ -22,6 +21,7 @@ import torch.distributed.autograd as dist_autograd  # noqa: E402
 import torch.distributed.rpc as rpc  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
 from tests.snippets import gloo  # noqa: E402
+from tests.snippets.ports import free_port  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel as DDP  # noqa: E402
@@ -59,9 +59,10 @@ def sums(module: nn.Module) -> list[float]:
     return [round(float(p.grad.sum()), 3) for p in module.parameters() if p.grad is not None]
 
 
-def hangs_or_errs(body, world: int = 2, timeout: float = 12, words: str = ".") -> None:
+def hangs_or_errs(body, world: int = 2, words: str = ".") -> None:
+    """Every body here errs by itself, if only after a short timeout of its own."""
     with pytest.raises(gloo.RankFailed, match=words):
-        gloo.run(world, body, timeout=timeout)
+        gloo.run(world, body)
 
 
 # Set-up
@@ -81,7 +82,7 @@ def test_FSD112_FSD119_timeouts() -> None:
     with pytest.raises(RuntimeError, match="Invalid timeout"):
         alone(store=dist.HashStore(), rank=0, world_size=1, timeout=seconds(-5))
     assert datetime.timedelta(1800).days == 1800
-    assert gloo.run(2, body(seconds(30)), timeout=20) == [2, 2]
+    assert gloo.run(2, body(seconds(30))) == [2, 2]
 
 
 def test_FSD115_the_port_is_taken() -> None:
@@ -92,6 +93,7 @@ def test_FSD115_the_port_is_taken() -> None:
 
 def test_FSD118_groups_made_in_threads() -> None:
     """Two threads, in another order on each rank: the same handle stands for another group."""
+    from torch.distributed.distributed_c10d import _world
 
     def body(in_threads):
         def rank_(rank):
@@ -99,13 +101,16 @@ def test_FSD118_groups_made_in_threads() -> None:
             names: dict[int, str] = {}
 
             def make(number: int) -> None:
-                if in_threads:
-                    time.sleep(0.4 * (number if rank == 0 else 1 - number))
                 names[number] = dist.new_group([0, 1]).group_name
 
             threads = [threading.Thread(target=make, args=(number,)) for number in (0, 1)]
-            for thread in threads if in_threads else ():
+            for thread in (threads if rank == 0 else threads[::-1]) if in_threads else ():
+                before = _world.group_count
                 thread.start()
+                while (
+                    _world.group_count == before and thread.is_alive()
+                ):  # its group has a name, and waits for the other rank
+                    time.sleep(0.01)
             for thread in threads if in_threads else ():
                 thread.join()
             for number in () if in_threads else (0, 1):
@@ -115,7 +120,7 @@ def test_FSD118_groups_made_in_threads() -> None:
 
         return rank_
 
-    mixed, ordered = gloo.run(2, body(True), timeout=20), gloo.run(2, body(False), timeout=20)
+    mixed, ordered = gloo.run(2, body(True)), gloo.run(2, body(False))
     assert mixed[0] == mixed[1][::-1] and ordered[0] == ordered[1]
 
 
@@ -137,19 +142,20 @@ def test_FSD122_urls(url: str, kind: type[Exception], words: str) -> None:
 
 def test_FSD139_an_address_of_ones_own_under_torchrun() -> None:
     """As under torchrun, whose agent serves the store (gloo.run sets TORCHELASTIC_USE_AGENT_STORE as it does)."""
+    port = free_port()
 
     def body(agent):
         def rank_(rank):
             os.environ["TORCHELASTIC_USE_AGENT_STORE"] = agent
-            url = f"tcp://127.0.0.1:{int(os.environ['MASTER_PORT']) ^ 1}"
-            dist.init_process_group("gloo", init_method=url, rank=rank, world_size=2, timeout=seconds(3))
+            url, limit = f"tcp://127.0.0.1:{port}", seconds(3 if agent == "True" else 60)
+            dist.init_process_group("gloo", init_method=url, rank=rank, world_size=2, timeout=limit)
             dist.barrier()
             return dist.get_rank()
 
         return rank_
 
     hangs_or_errs(body("True"), words="timed out|failed to connect")
-    assert gloo.run(2, body("False"), timeout=20) == [0, 1]
+    assert gloo.run(2, body("False")) == [0, 1]
 
 
 def test_FSD108_file_assigns_no_rank(tmp_path) -> None:
@@ -158,31 +164,27 @@ def test_FSD108_file_assigns_no_rank(tmp_path) -> None:
     alone(init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
 
 
-def test_FSD123_two_slashes_drop_the_first_folder() -> None:
+def test_FSD123_two_slashes_drop_the_first_folder(tmp_path) -> None:
     from torch.distributed.rendezvous import rendezvous
 
-    name = f"shardguide-{os.getpid()}"
-    store, _, _ = next(iter(rendezvous(f"file://tmp/{name}?rank=0&world_size=1")))
+    store, _, _ = next(iter(rendezvous(f"file://shared{tmp_path}/group?rank=0&world_size=1")))
     store.set("key", "value")
-    there = Path(f"/{name}").exists()
-    Path(f"/{name}").unlink(missing_ok=True)
-    assert there
+    assert (tmp_path / "group").exists()
 
 
-def test_FSD124_each_process_its_own_file() -> None:
+def test_FSD124_each_process_its_own_file(tmp_path) -> None:
     def own(rank):
-        name = f"{tempfile.mkdtemp()}/group"
+        name = f"{tmp_path}/group{rank}"
         dist.init_process_group("gloo", init_method=f"file://{name}", rank=rank, world_size=2, timeout=seconds(3))
 
     hangs_or_errs(own, words="imeout")
-    folder = tempfile.mkdtemp()
 
     def common(rank):
-        dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
+        dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=rank, world_size=2)
         dist.barrier()
         return dist.get_rank()
 
-    assert gloo.run(2, common, timeout=20) == [0, 1]
+    assert gloo.run(2, common) == [0, 1]
 
 
 def test_FSD125_the_environment_holds_texts() -> None:
@@ -199,7 +201,7 @@ def test_FSD126_what_is_set_later_changes_nothing() -> None:
         dist.all_reduce(tensor)
         return dist.get_world_size(), dist.get_rank(), tensor.item()
 
-    assert gloo.run(2, body, timeout=20) == [(2, 0, 2.0), (2, 1, 2.0)]
+    assert gloo.run(2, body) == [(2, 0, 2.0), (2, 1, 2.0)]
 
 
 def test_FSD128_FSD129_ranks_and_world_size() -> None:
@@ -315,29 +317,42 @@ def test_FSD120_FSD127_words_of_PyTorch() -> None:
 
 
 def test_FSD107_a_file_that_was_left_behind(tmp_path) -> None:
-    path = tmp_path / "group"
+    path, alone = tmp_path / "group", gloo.event()
 
-    def body(late):
-        def rank_(rank):
-            time.sleep(late * rank)
-            dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2, timeout=seconds(4))
-            dist.barrier()
-            return path.read_bytes()
+    def init(limit):
+        dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank(), world_size=2, timeout=seconds(limit))
 
-        return rank_
+    def rank() -> int:
+        return int(os.environ["RANK"])
 
-    left = gloo.run(2, body(0), timeout=20)[0]
-    path.unlink(missing_ok=True)
+    def together(_):
+        init(60)
+        dist.barrier()
+        return path.read_bytes()
+
+    def first_alone(limit):
+        def body(_):
+            if rank():
+                assert alone.wait(60)
+                return ""
+            try:
+                init(limit)
+            except RuntimeError as error:
+                return str(error)
+            finally:
+                alone.set()
+
+        return body
+
+    left = gloo.run(2, together)[0]
     assert left
-    gloo.run(2, body(1.5), timeout=20)  # a new file: who comes later is waited for
-    # Rank 0 takes the old address of rank 1, if it comes first by the time that this machine needs to start both.
-    for late in (1.5, 4, 8):
-        path.write_bytes(left)
-        try:
-            gloo.run(2, body(late), timeout=20)
-        except gloo.RankFailed:
-            return
-    pytest.fail("no run took the old file's addresses")
+    # Rank 0 comes first: it takes the old address of rank 1, where nobody listens any more, and does not wait for the new one.
+    path.write_bytes(left)
+    assert "onnect" in gloo.run(2, first_alone(60))[0]
+    path.unlink()
+    assert "timeout" in gloo.run(2, first_alone(2))[0]  # a new file: who has not come yet is waited for
+    path.unlink(missing_ok=True)
+    gloo.run(2, together)
 
 
 def test_FSD116_FSD117_on_some_ranks_only() -> None:
@@ -382,7 +397,7 @@ def trained(change, steps: int = 2, dtype=torch.float32, **arguments):
 
 
 def test_ddp_averages() -> None:
-    one_, other = gloo.run(2, trained(lambda made: made), timeout=20)
+    one_, other = gloo.run(2, trained(lambda made: made))
     assert one_ == other
 
 
@@ -413,7 +428,7 @@ def test_FSD507_static_graph_that_changes() -> None:
         return rank_
 
     hangs_or_errs(body(static_graph=True), words="training graph has changed")
-    gloo.run(2, body(find_unused_parameters=True), timeout=20)
+    gloo.run(2, body(find_unused_parameters=True))
 
 
 def test_FSD508_frozen_or_replaced_later_errs() -> None:
@@ -442,14 +457,14 @@ def test_FSD508_thawed_later_is_not_reduced() -> None:
 
         return rank_
 
-    one_, other = gloo.run(2, body(False), timeout=20)
+    one_, other = gloo.run(2, body(False))
     assert one_ != other
-    one_, other = gloo.run(2, body(True), timeout=20)
+    one_, other = gloo.run(2, body(True))
     assert one_ == other
 
 
 def test_FSD514_cast_later_is_not_reduced() -> None:
-    one_, other = gloo.run(2, trained(lambda made: made.to(torch.float64), dtype=torch.float64), timeout=20)
+    one_, other = gloo.run(2, trained(lambda made: made.to(torch.float64), dtype=torch.float64))
     assert one_ != other
 
 
@@ -463,29 +478,32 @@ def test_FSD515_reduced_twice() -> None:
             dist.all_reduce(parameter.grad)
         return before, sums(wrapped)
 
-    for before, after in gloo.run(2, body, timeout=20):
+    for before, after in gloo.run(2, body):
         assert after == pytest.approx([2 * value for value in before], abs=0.01)
 
 
-def test_FSD504_FSD505_modules_and_reduction(one) -> None:
-    """What convert_sync_batchnorm puts in, DDP does not know; and the inner model's forward prepares nothing."""
+def test_FSD504_a_module_put_in_later(one) -> None:
+    """What convert_sync_batchnorm puts in, DDP does not know."""
     wrapped = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
     converted = nn.SyncBatchNorm.convert_sync_batchnorm(wrapped)
     assert isinstance(converted.module[1], nn.SyncBatchNorm) and converted is wrapped
 
-    def body(rank):
-        gloo.init()
-        made = DDP(model())
-        for _ in range(2):
-            made.module(torch.full((2, 4), float(rank + 1))).sum().backward()
-        return sums(made)
 
-    try:
-        one_, other = gloo.run(2, body, timeout=20)
-    except gloo.RankFailed:
-        return
-    whole = gloo.run(2, trained(lambda made: made), timeout=20)
-    assert [one_, other] != whole
+def test_FSD505_the_inner_forward_prepares_nothing() -> None:
+    def body(inner):
+        def rank_(rank):
+            gloo.init()
+            made = DDP(model())
+            for _ in range(2):
+                (made.module if inner else made)(torch.full((2, 4), float(rank + 1))).sum().backward()
+            return sums(made)
+
+        return rank_
+
+    one_, other = gloo.run(2, body(True))
+    assert one_ != other  # each rank keeps its own gradients
+    one_, other = gloo.run(2, body(False))
+    assert one_ == other
 
 
 def test_FSD501_only_the_backward_inside_no_sync() -> None:
@@ -501,7 +519,7 @@ def test_FSD501_only_the_backward_inside_no_sync() -> None:
             made(torch.full((2, 4), float(rank + 1))).sum().backward()
         return outside, sums(made)
 
-    (outside, inside), (outside_, inside_) = gloo.run(2, body, timeout=20)
+    (outside, inside), (outside_, inside_) = gloo.run(2, body)
     assert outside == outside_ and inside != inside_
 
 
@@ -526,7 +544,7 @@ def test_FSD503_reentrant_checkpoints_and_unused_parameters() -> None:
         return rank_
 
     hangs_or_errs(body(True), words="marked|ready|finished reduction")
-    gloo.run(2, body(False), timeout=20)
+    gloo.run(2, body(False))
 
 
 def test_FSD511_batch_norm_sees_its_own_batch() -> None:
@@ -535,7 +553,7 @@ def test_FSD511_batch_norm_sees_its_own_batch() -> None:
         wrapped = DDP(nn.BatchNorm1d(1))
         return wrapped(torch.tensor([[0.0], [1.0]]) + 10 * rank).mean().item()
 
-    assert gloo.run(2, body, timeout=20) == pytest.approx([0, 0], abs=1e-3)  # over both batches: -1 and 1
+    assert gloo.run(2, body) == pytest.approx([0, 0], abs=1e-3)  # over both batches: -1 and 1
 
 
 def test_FSD516_FSD517_arguments(one) -> None:
@@ -580,7 +598,7 @@ def test_FSD512_FSD513_ddp_with_rpc(tmp_path) -> None:
     def body(how):
         def rank_(rank):
             gloo.init()
-            options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{tmp_path}/{how}", rpc_timeout=10)
+            options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{tmp_path}/{how}", rpc_timeout=60)
             rpc.init_rpc(f"w{rank}", rank=rank, world_size=2, rpc_backend_options=options)
             dense = DDP(nn.Linear(4, 4))
             optimizer = torch.optim.SGD(dense.parameters(), lr=1.0)
@@ -609,9 +627,9 @@ def test_FSD512_FSD513_ddp_with_rpc(tmp_path) -> None:
 
         return rank_
 
-    assert gloo.run(2, body("plain"), timeout=40) == [(True, False)] * 2  # the other side never learns
-    assert gloo.run(2, body("plain optimizer"), timeout=40) == [(False, False)] * 2
-    assert gloo.run(2, body("right"), timeout=40) == [(True, True)] * 2
+    assert gloo.run(2, body("plain")) == [(True, False)] * 2  # the other side never learns
+    assert gloo.run(2, body("plain optimizer")) == [(False, False)] * 2
+    assert gloo.run(2, body("right")) == [(True, True)] * 2
 
 
 def references_of():
@@ -634,7 +652,7 @@ def test_FSD805_FSD806_everybody_sees_everything() -> None:
         part = [int(x) for batch in DataLoader(range(4), sampler=sampler) for x in batch]
         return whole, part, [int(x) for batch in DataLoader(Numbers()) for x in batch]
 
-    (whole, part, stream), (whole_, part_, stream_) = gloo.run(2, body, timeout=20)
+    (whole, part, stream), (whole_, part_, stream_) = gloo.run(2, body)
     assert whole == whole_ == stream == stream_ == [0, 1, 2, 3] and sorted(part + part_) == [0, 1, 2, 3]
     workers = [int(x) for batch in DataLoader(Numbers(), num_workers=2) for x in batch]
     assert sorted(workers) == [0, 0, 1, 1, 2, 2, 3, 3]
@@ -645,7 +663,7 @@ def test_FSD807_parts_of_different_length_hang() -> None:
 
     def body(how):
         def rank_(rank):
-            dist.init_process_group("gloo", timeout=seconds(3))
+            dist.init_process_group("gloo", timeout=seconds(3 if how == "cut" else 60))
             wrapped = DDP(model())
             whole = DataLoader(samples, sampler=DistributedSampler(samples))
             loader = DataLoader(samples[rank::2]) if how == "cut" else whole
@@ -657,7 +675,7 @@ def test_FSD807_parts_of_different_length_hang() -> None:
         return rank_
 
     hangs_or_errs(body("cut"))
-    assert gloo.run(2, body("sampler"), timeout=20) == [3, 3]
+    assert gloo.run(2, body("sampler")) == [3, 3]
 
 
 def test_FSD810_no_sampler_for_an_iterable() -> None:
@@ -687,9 +705,9 @@ def test_FSD812_random_splits_differ() -> None:
 
         return rank_
 
-    one_, other = gloo.run(2, body(False), timeout=20)
+    one_, other = gloo.run(2, body(False))
     assert one_ != other
-    one_, other = gloo.run(2, body(True), timeout=20)
+    one_, other = gloo.run(2, body(True))
     assert one_ == other
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from tests.snippets.ports import free_port
 
 from shardguide.code.review.launch import commands, shell
 from shardguide.knowledge import rule_store
@@ -77,7 +77,7 @@ def test_FSD003_the_script_gets_it() -> None:
     assert config.nproc_per_node == 8 and "--nproc_per_node=8" not in rest
 
 
-def started(tmp_path: Path, *words: str, seconds: float = 60) -> tuple[int | None, str, float]:
+def started(tmp_path: Path, *words: str, seconds: float = 300) -> tuple[int | None, str, float]:
     """torchrun for real; None where it was still waiting at the end."""
     (tmp_path / "t.py").write_text("print('ran')\n")
     command = [sys.executable, "-m", "torch.distributed.run", *words, str(tmp_path / "t.py")]
@@ -96,9 +96,7 @@ def test_FSD005_each_node_waits_for_itself(tmp_path: Path) -> None:
 
 
 def test_FSD006_localhost_is_nobody_elses(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     status, said, _ = started(
         tmp_path, "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", "--rdzv-conf=join_timeout=2"
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sys
-import time
 import warnings
 
 import pytest
@@ -64,12 +64,15 @@ def test_FSD109_the_name_of_the_group_is_not_taken() -> None:
 
 
 def test_FSD203_the_result_is_read_before_it_is_there() -> None:
+    read = gloo.event()
+
     def body():
         if dist.get_rank() == 1:
-            time.sleep(0.5)
+            assert read.wait(60)  # rank 0 has read before this rank comes
         x = torch.ones(1000)
         dist.all_reduce(x, async_op=True)  # nobody waits
         seen = x.sum().item()
+        read.set()
         dist.barrier()
         return seen
 
@@ -161,24 +164,32 @@ def test_FSD318_one_rank_a_group_of_shards_trains_a_model_of_its_own() -> None:
 
 
 def test_FSD520_who_leaves_without_shutdown_leaves_the_others_alone(tmp_path) -> None:
+    import fcntl
+
     import torch.distributed.rpc as rpc
 
     def body(shutdown, file):
         def whole(rank):
-            options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{file}", rpc_timeout=5)
-            rpc.init_rpc(f"worker{rank}", rank=rank, world_size=2, rpc_backend_options=options)
-            answer = 0
-            if rank == 1:
-                time.sleep(1)
-                answer = rpc.rpc_sync("worker0", abs, args=(-1,))
-            if shutdown:
-                rpc.shutdown()
+            with (tmp_path / "alive").open("w") as alive:
+                if rank == 0:
+                    fcntl.flock(alive, fcntl.LOCK_EX)
+                options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{file}", rpc_timeout=60)
+                rpc.init_rpc(f"worker{rank}", rank=rank, world_size=2, rpc_backend_options=options)
+                answer = 0
+                if rank == 1:
+                    if not shutdown:
+                        fcntl.flock(alive, fcntl.LOCK_EX)  # comes back when rank 0 is no more
+                    answer = rpc.rpc_sync("worker0", abs, args=(-1,))
+                if shutdown:
+                    rpc.shutdown()
+                elif rank == 0:
+                    os._exit(0)
             return answer
 
-        return gloo.run(2, whole, timeout=30)
+        return gloo.run(2, whole)
 
     assert body(True, tmp_path / "one") == [0, 1]
-    with pytest.raises(gloo.RankFailed):
+    with pytest.raises(gloo.RankFailed, match="rank 1: Traceback"):
         body(False, tmp_path / "two")
 
 
@@ -189,20 +200,11 @@ def test_FSD619_the_last_joiner_waits_alone() -> None:
     alone = "        if is_last_joiner:\n            dist.all_reduce(self.meter.total, group=self.meter.group)\n\n"
     broken = part[0] + alone + part[2][part[2].index("\ndef train") :]
 
-    def body(program):
-        def whole(rank):
-            import datetime
+    from tests.join_check.test_runs import HASTY, run
 
-            dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2))
-            names: dict[str, object] = {}
-            exec(compile(program, "program", "exec"), names)  # noqa: S102 - a program of our own
-            return names["train"](rank, [1.0] * (2 + 2 * rank))  # type: ignore[operator]
-
-        return gloo.run(2, whole, timeout=8)
-
-    assert body(programs.METER) == [[6.0], [6.0]]
+    assert run(programs.METER) == [[6.0], [6.0]]
     with pytest.raises(gloo.RankFailed):
-        body(broken)
+        run(broken, HASTY)
 
 
 def test_FSD719_the_last_rank_wins(tmp_path) -> None:

@@ -12,6 +12,7 @@ from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import NamedTuple
 from shardguide.readers.files import MIB, read_text, shown
 
+from .review.torch_names import is_optimizer
 from .syntax import Evaluator, Names, Value, parse
 
 LIMIT = 2 * MIB
@@ -112,9 +113,6 @@ KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "FullyShardedDataParallelPlugin": ("accelerator", ("accelerate",)),
     "TrainingArguments": ("trainer", ("transformers",)),
 }
-# The packages whose optimizers are recognised, and the names in them that are no optimizers.
-_OPTIMIZERS = ("torch.optim.", "torch.distributed.optim.", "bitsandbytes.optim.", "torchao.optim.", "apex.optimizers.")
-_NO_OPTIMIZERS = ("lr_scheduler", "swa_utils")
 # Methods that mean the same on any object, with the kind they are evidence of.
 _METHODS = {
     "clip_grad_norm_": "clipping",
@@ -208,7 +206,7 @@ class _Reader:
     def _kind(self, full: str, last: str) -> str:
         if not full:
             return ""
-        if full.startswith(_OPTIMIZERS) and last[:1].isupper() and not any(part in full for part in _NO_OPTIMIZERS):
+        if is_optimizer(full):
             return "optimizer"
         kind, homes = KINDS.get(last, ("", ()))
         if not kind or any(full == last or full.startswith(f"{home}.") for home in homes):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 
+from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import NamedTuple
 
-from ..review.project import Project, collect
+from ..review.inputs import gather, read
+from ..review.project import Project
 from ..review.records import Problem
 from .results import Issue, Row, Unknowns, Verdict, verdict_of
 
@@ -24,12 +26,13 @@ class Result(NamedTuple):
 
 
 def check(paths: tuple[str, ...]) -> Result:
-    """Check files and folders as one project. Raises UnusableInput for a path that does not exist."""
-    names, problems = collect(paths)
+    """Check files and folders as one project. Raises UnusableInput for a path that does not exist, or without any Python."""
+    found = gather(paths)
+    if not found.python and not found.problems:
+        raise UnusableInput("there is no Python file and no notebook in what was handed over.")
     project = Project()
-    for name in names:
-        project.add(name)
-    return Result(tuple(check_project(project)), (*problems, *project.problems), len(names))
+    read(project, found.python)
+    return Result(tuple(check_project(project)), (*found.problems, *project.problems), len(found.python))
 
 
 def concerns(project: Project) -> bool:

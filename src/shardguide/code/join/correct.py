@@ -15,8 +15,8 @@ from .structure import MEMBERS
 from .values import Value
 
 if TYPE_CHECKING:
-    from .check import Subject
     from .classes import Class
+    from .subject import Subject
 
 _HOOK = frozenset(
     {

@@ -6,7 +6,7 @@ import ast
 import re
 
 from ..review.project import dotted_text
-from .results import Issue, Unknowns
+from .results import Issue, Unknowns, place
 from .sites import Found, rounds
 from .steps import Event, Notify, Op, Site, Step, Unknown, flat
 from .structure import is_joinable
@@ -61,7 +61,7 @@ def look(found: Found, unknown: Unknowns, asked: dict[str, tuple[dict[str, bool]
             out.extend(_unshadowed(step, names, step in outside))
     for step in flat(site.steps):
         if isinstance(step, Unknown):
-            unknown.add(f"{step.file.path}:{getattr(step.node, 'lineno', 0)}: {step.why}")
+            unknown.add(f"{place(step.file, step.node)}: {step.why}")
     if iteration is not None:
         out.extend(_order(found, iteration, [one.name for one in found.instances]))
     return out

@@ -22,7 +22,7 @@ class Issue(NamedTuple):
     @property
     def line(self) -> int:
         """The line, from 1."""
-        return int(getattr(self.node, "lineno", 1))
+        return self.file.line(self.node)
 
 
 class Row(NamedTuple):
@@ -76,4 +76,4 @@ def verdict_of(issues: list[Issue], unknown: list[str]) -> str:
 
 def place(file: File, node: ast.AST) -> str:
     """``path:line``."""
-    return f"{file.path}:{getattr(node, 'lineno', 1)}"
+    return f"{file.path}:{file.line(node)}"

@@ -6,7 +6,6 @@ import ast
 
 from ..review.project import Definition, File, Project, dotted_text
 from .calls import ASSUMPTIONS, BEHIND
-from .check import Subject
 from .classes import JOINABLE, Class
 from .compare import Comparison
 from .loops import look
@@ -15,6 +14,7 @@ from .results import Issue, Unknowns, Verdict, verdict_of
 from .sites import Found, as_path, follow_hosts, narrowed, rounds
 from .steps import Loop, Notify, Op, Path, Step, flat, talks
 from .structure import announced, is_joinable
+from .subject import Subject
 from .trace import Tracer
 from .values import Value, text
 from .world import STATEMENTS, World
@@ -60,7 +60,7 @@ def verdicts(project: Project) -> list[Verdict]:
 
 def _too_deep(cls: Class) -> Verdict:
     why = ("it nests too deeply to be followed",)
-    return Verdict(cls.name, "Joinable", cls.file.path, cls.node.lineno, "unknown", (), (), why, (), "", "")
+    return Verdict(cls.name, "Joinable", cls.file.path, cls.file.line(cls.node), "unknown", (), (), why, (), "", "")
 
 
 def _abstract(cls: Class) -> bool:
@@ -195,7 +195,7 @@ def _class(world: World, subject: Subject, sites: list[Found]) -> Verdict:
 
         corrected = corrected_class(subject, issues, _first_used(used) or iterations)
     return Verdict(
-        cls.name, "Joinable", cls.file.path, cls.node.lineno, verdict, tuple(comparison.rows), tuple(issues), tuple(unknown.said),
+        cls.name, "Joinable", cls.file.path, cls.file.line(cls.node), verdict, tuple(comparison.rows), tuple(issues), tuple(unknown.said),
         tuple(assumes), comparison.when, corrected,
     )  # fmt: skip
 
@@ -342,6 +342,6 @@ def _site(found: Found, asked: dict[str, tuple[dict[str, bool], bool]]) -> Verdi
     throws = bool(found.flag("throw_on_early_termination", False))
     assumes = ("who calls this catches the RuntimeError on every rank",) if throws else ()
     return Verdict(
-        found.site.file.source(node, 60), "Join", found.site.file.path, getattr(node, "lineno", 1), verdict_of(issues, unknown.said), (),
+        found.site.file.source(node, 60), "Join", found.site.file.path, found.site.file.line(node), verdict_of(issues, unknown.said), (),
         tuple(issues), tuple(unknown.said), assumes, "", "", tuple(dict.fromkeys(one.kind for one in found.instances)), throws,
     )  # fmt: skip

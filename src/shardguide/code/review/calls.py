@@ -7,8 +7,8 @@ import builtins
 
 from shardguide.guidance.hints import TYPE_CHECKING
 
-from . import values
-from .methods import abstract, class_of, inherited, one_rank, unwrapped
+from .made import environment, torch_value
+from .methods import inherited, is_module, method_of, one_rank, unwrapped
 from .project import Definition, dotted_text
 from .records import Call, Condition, Thing, Things
 from .torch_names import short
@@ -17,9 +17,9 @@ from .trace import Branch
 if TYPE_CHECKING:
     from .walk import Walker
 
-_BUILTINS = frozenset(dir(builtins))
+BUILTINS = frozenset(dir(builtins))
 # Methods that a rank-dependent branch may call without another rank taking notice.
-_QUIET = frozenset(
+QUIET = frozenset(
     [
         "print",
         "info",
@@ -44,9 +44,11 @@ _QUIET = frozenset(
     ]
 )
 
+PLAIN = ("os.", "time.", "math.", "logging.", "json.", "random.", "sys.")  # libraries that know nothing of ranks
 # Methods that give back the object itself.
 _SAME = frozenset({"to", "cuda", "cpu", "train", "eval", "half", "bfloat16", "float", "double", "requires_grad_"})
 _HOLDERS = frozenset({"instance", "module", "unknown"})
+_CALLABLE = ("method", "function", "partial")
 # Methods that getattr(model, "…", otherwise) is used for.
 METHODS = frozenset({"no_sync", "join", "clip_grad_norm_", "state_dict", "set_epoch"})
 ONLY = Condition("rank == 0", True, "rank", False)  # under a decorator that says so
@@ -81,12 +83,12 @@ def _call(walker: Walker, node: ast.Call) -> Things:
         owner = walker.frame.env[head]
     elif not isinstance(function, (ast.Name, ast.Attribute)):
         owner = walker.value(function)
-    if owner and owner[0].kind == "method" and len(owner) == 1 and not method:
-        owner, method = owner[0].of, owner[0].name  # sync = getattr(model, "no_sync")
     if owner and method:
         held = _held(owner, method)
         if held:
             owner, method = held, ""  # self.model(x)
+    if owner and not method and any(one.kind == "method" for one in owner):
+        owner, method = _bound(owner)  # sync = getattr(model, "no_sync"); step = self.train_step
     args = tuple(walker.value(argument) for argument in node.args)
     named = {keyword.arg or "**": walker.value(keyword.value) for keyword in node.keywords}
     if "**" in named or (node.args and isinstance(node.args[-1], ast.Starred)):
@@ -100,18 +102,24 @@ def _call(walker: Walker, node: ast.Call) -> Things:
     if method:
         return _method(walker, call)
     if name:
-        return values.torch_value(walker, call)
+        return torch_value(walker, call)
     return _other(walker, call, text)
 
 
 def _held(owner: Things, name: str) -> Things:
-    """What objects hold under a name that is called, where that is a model."""
+    """What objects hold under a name that is called, where that is a model, or something that can be followed."""
     out = tuple(thing for one in owner if one.kind in _HOLDERS for thing in one.attrs.get(name, ()))
-    models = any(
-        thing.kind in ("fsdp1", "ddp", "module") or any(mark.what == "fully_shard" for mark in thing.marks)
+    known = any(
+        thing.kind in ("fsdp1", "ddp", "module", *_CALLABLE) or any(mark.what == "fully_shard" for mark in thing.marks)
         for thing in out
     )
-    return out if models else ()
+    return out if known else ()
+
+
+def _bound(things: Things) -> tuple[Things, str]:
+    """A method that was taken from objects and is called later: the objects, and its name."""
+    name = next(thing.name for thing in things if thing.kind == "method")
+    return tuple(dict.fromkeys(one for thing in things for one in thing.of)), name
 
 
 def _spread(
@@ -142,7 +150,10 @@ def _own(walker: Walker, call: Call, target: Definition) -> Things:
         walker.escape((*call.args, *call.named.values()), call.node)
         return ()
     if not walker.worth(node) and not _wrapped(call):
-        _touched(walker, call)
+        if walker.harmless(target):
+            walker.escape((*call.args, *call.named.values()), call.node)
+        else:
+            _touched(walker, call)
         return ()
     return follow(walker, target, call, None)
 
@@ -181,7 +192,7 @@ def follow(walker: Walker, target: Definition, call: Call, owner: Thing | None, 
 def _instance(walker: Walker, call: Call, target: Definition) -> Thing:
     node = target.node
     assert isinstance(node, ast.ClassDef)
-    made = Thing("module" if _is_module(walker, target) else "instance", node.name, call.node)
+    made = Thing("module" if is_module(walker.project, target) else "instance", node.name, call.node)
     made.file = target.file
     if walker.inside("meta"):
         walker.mark((made,), "meta", call.node)
@@ -208,20 +219,6 @@ def _instance(walker: Walker, call: Call, target: Definition) -> Thing:
     return made
 
 
-def _is_module(walker: Walker, target: Definition, depth: int = 5) -> bool:
-    node = target.node
-    if not isinstance(node, ast.ClassDef) or depth < 0:
-        return False
-    for base in node.bases:
-        found = walker.project.resolve(target.file, dotted_text(base)) if dotted_text(base) else ""
-        if isinstance(found, Definition):
-            if _is_module(walker, found, depth - 1):
-                return True
-        elif found.startswith("torch.nn.") or found.endswith("PreTrainedModel"):
-            return True
-    return False
-
-
 def _method(walker: Walker, call: Call) -> Things:
     """A method of a thing."""
     name = call.method
@@ -229,13 +226,11 @@ def _method(walker: Walker, call: Call) -> Things:
     known = False  # it was followed, or leads to nothing
     for owner in call.owner:
         kind = owner.kind
-        if kind in ("instance", "module") and "class" in owner.attrs:
-            of = class_of(owner)
-            definition = inherited(walker.project, of, name) if of is not None else None
-            if definition is not None and not abstract(definition.node):
-                known = True
-                if walker.worth(definition.node) or _wrapped(call, owner):
-                    out.extend(follow(walker, definition, call, owner))
+        definition = method_of(walker, owner, name)
+        if definition is not None:
+            known = True
+            if walker.worth(definition.node) or _wrapped(call, owner):
+                out.extend(follow(walker, definition, call, owner))
         if kind == "function":
             continue
         if name in ("parameters", "named_parameters"):
@@ -248,13 +243,13 @@ def _method(walker: Walker, call: Call) -> Things:
             out.append(_of("state_dict", owner, call.node))
         elif name in _MODULES:
             out.append(Thing("module", owner.name, call.node))
-        elif name in ("values", "items") and kind in ("unknown", "modulelist"):
+        elif name in ("values", "items") and kind in ("unknown", "modulelist", "params", "param"):
             out.append(owner)
         elif name in ("get_rank", "get_local_rank") and kind != "mesh":
             out.append(Thing("unknown", name, call.node, sure=False))
-    if name not in _QUIET and not out and not call.owner:
+    if name not in QUIET and not out and not call.owner:
         walker.cannot_follow(f".{name}()", call.node)
-    elif name not in _QUIET and not out and all(owner.kind in ("unknown", "instance") for owner in call.owner):
+    elif name not in QUIET and not out and all(owner.kind in ("unknown", "instance") for owner in call.owner):
         if not known:
             walker.cannot_follow(f".{name}()", call.node)
         for owner in call.owner:
@@ -279,18 +274,19 @@ def _other(walker: Walker, call: Call, text: str) -> Things:
         for owner in call.owner:
             if owner.kind == "function" and isinstance(owner.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 definition = Definition(owner.file, owner.node)  # type: ignore[arg-type]
-                return follow(walker, definition, call, None, closure=owner.file is walker.frame.file)
+                inner = owner.file is walker.frame.file and owner.file.functions.get(owner.node.name) is not owner.node
+                return follow(walker, definition, call, None, closure=inner)
             if owner.kind == "partial":
                 return _partial(walker, call, owner)
         if all(owner.kind == "unknown" for owner in call.owner):
             _touched(walker, call)
-        return ()
+        return _run(walker, call)
     if text == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
         return _attribute_by_name(walker, call, str(node.args[1].value))
     if call.full in ("functools.partial", "types.SimpleNamespace"):
         return _made_of(walker, call)
     if call.full in ("os.getenv", "os.environ.get") and node.args:
-        return values.environment(node.args[0], node)
+        return environment(node.args[0], node)
     if text in ("int", "str"):
         return tuple(thing for things in call.args for thing in things if thing.kind in ("rank", "local_rank"))
     if text in ("list", "tuple", "reversed", "iter", "sorted", "filter", "chain", "enumerate", "zip", "set", "dict"):
@@ -300,12 +296,25 @@ def _other(walker: Walker, call: Call, text: str) -> Things:
         if walker.inside("meta"):
             walker.mark((made,), "meta", node)
         return (made,)
-    if text in _BUILTINS or call.full.startswith(
-        ("torch.", "os.", "time.", "math.", "logging.", "json.", "random.", "sys.")
-    ):
+    if text in BUILTINS or call.full.startswith(("torch.", *PLAIN)):
         return ()
     _touched(walker, call)
     return ()
+
+
+def _run(walker: Walker, call: Call) -> Things:
+    """Objects that are called: their class says what happens then. What comes out of a model is data."""
+    out: list[Thing] = []
+    for owner in call.owner:
+        inner = owner.of[0] if owner.kind in ("fsdp1", "ddp") and owner.of else owner
+        definition = method_of(walker, inner, "__call__")
+        if definition is None and inner.kind == "module":
+            definition = method_of(walker, inner, "forward")
+        if definition is not None and walker.worth(definition.node):
+            found = follow(walker, definition, call, inner)
+            out.extend(found if inner.kind == "instance" else ())
+    walker.parts = None
+    return tuple(dict.fromkeys(out))[:8]
 
 
 def _attribute_by_name(walker: Walker, call: Call, name: str) -> Things:
@@ -324,13 +333,11 @@ def _made_of(walker: Walker, call: Call) -> Things:
         made = Thing("instance", "SimpleNamespace", call.node)
         made.attrs.update((name, things) for name, things in call.named.items() if name != "**")
         return (made,)
-    node = call.node
-    text = dotted_text(node.args[0]) if node.args else ""
-    found = walker.project.resolve(walker.frame.file, text) if text else ""
-    if not isinstance(found, Definition) or isinstance(found.node, ast.ClassDef):
+    things = [thing for thing in (call.args[0] if call.args else ()) if thing.kind in ("function", "method")]
+    if not things:
         return ()
-    made = Thing("partial", found.node.name, found.node)
-    made.file = found.file
+    made = Thing("partial", things[0].name, things[0].node)
+    made.file, made.of = things[0].file, things[0].of
     made.attrs = {f"={name}": things for name, things in call.named.items()}
     made.attrs.update((str(i), things) for i, things in enumerate(call.args[1:]))
     return (made,)
@@ -341,6 +348,8 @@ def _partial(walker: Walker, call: Call, made: Thing) -> Things:
     first = [made.attrs[str(i)] for i in range(len(made.attrs)) if str(i) in made.attrs]
     named = {name[1:]: things for name, things in made.attrs.items() if name.startswith("=")}
     whole = call._replace(args=(*first, *call.args), named={**named, **call.named})
+    if made.of:
+        return _method(walker, whole._replace(owner=made.of, method=made.name))
     definition = Definition(made.file, made.node)  # type: ignore[arg-type]
     return follow(walker, definition, whole, None) if walker.worth(definition.node) else ()
 

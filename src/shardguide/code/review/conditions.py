@@ -34,7 +34,7 @@ _MAIN = frozenset(
     ]
 )
 _GUARDS = frozenset({"isinstance", "issubclass", "hasattr", "callable", "getattr", "type"})
-_RELEASE = ("version", "Version", "is_available", "parse_version", "is_torch_version", "is_fsdp")
+_RELEASE = ("version", "Version", "parse_version", "is_torch_version", "is_fsdp")
 
 
 _LOCAL = frozenset({"isnan", "isinf", "isfinite", "item"})
@@ -55,32 +55,100 @@ def of_test(walker: Walker, node: ast.expr) -> Test:
         return Test((), (), True, False)
     if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and node.left.id == "__name__":
         return Test((), (), False, True)
+    known = _fixed(walker, node)
+    if known is not None:
+        return Test((), (), not known, known)
     rank = rank_test(walker, node)
     if rank is not None:
         return Test((rank,), (_turned(rank),), False, False)
     own = f"{walker.frame.number}:{id(node)}"
     if isinstance(node, ast.BoolOp):
-        inner = [found for part in node.values if (found := rank_test(walker, part)) is not None]
+        decides = isinstance(node.op, ast.Or)
+        fixed = [_fixed(walker, part) for part in node.values]
+        if decides in fixed:  # False and …, True or …
+            return Test((), (), not decides, decides)
+        parts = [part for part, known in zip(node.values, fixed, strict=True) if known is None]
+        if len(parts) == 1:
+            return of_test(walker, parts[0])
+        inner = [found for part in parts if (found := rank_test(walker, part)) is not None]
         kind = about(walker, node)
+        other = _plain(walker, parts, kind) if len(inner) == 1 and len(parts) == 2 else None
+        if other is not None:  # what the other part says elsewhere can be held against it
+            whole = Condition(own, decides, "", True)
+            if decides:
+                return Test((whole,), (_turned(inner[0]), _turned(other)), False, False)
+            return Test((inner[0], other), (whole,), False, False)
         kind = "" if kind == "local" and inner else kind
         yes, no = Condition(own, True, kind, True), Condition(own, False, kind, True)
-        if isinstance(node.op, ast.And):
+        if not decides:
             return Test((*inner, yes), (no,), False, False)
         return Test((yes,), (*(_turned(one) for one in inner), no), False, False)
     kind = about(walker, node)
     if kind:
         return Test((Condition(own, True, kind, True),), (Condition(own, False, kind, True),), False, False)
-    arm = True
-    while isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        node, arm = node.operand, not arm
+    named = _named(walker, node) or Condition(own, True, "", True)
+    return Test((named,), (_turned(named),), False, False)
+
+
+def _fixed(walker: Walker, node: ast.expr) -> bool | None:
+    """Whether a flag surely holds or fails; None if it is not known."""
+    node, arm = _bare(node)
+    if isinstance(node, ast.Constant):
+        return bool(node.value) is arm
     if isinstance(node, ast.Name):
         flags = walker.peek(node)
         if len(flags) == 1 and flags[0].kind == "constant":
-            holds = (flags[0].name == "True") is arm
-            return Test((), (), not holds, holds)
-    text = dotted_text(node)
-    key = f"{walker.frame.number}:{text}" if text else own
-    return Test((Condition(key, arm, "", True),), (Condition(key, not arm, "", True),), False, False)
+            return (flags[0].name not in ("False", "None")) is arm
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        return _no_rank(walker, node)
+    return None
+
+
+def _no_rank(walker: Walker, node: ast.Compare) -> bool | None:
+    """How a comparison comes out of what was handed over as a negative number; None for any other."""
+    flags = walker.peek(node.left)
+    text = flags[0].name if len(flags) == 1 and flags[0].kind == "constant" else ""
+    try:
+        with_ = ast.literal_eval(node.comparators[0])
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if not text[:1] == "-" or not text[1:].isdigit():
+        return None
+    number = int(text)
+    op = node.ops[0]
+    if isinstance(op, (ast.In, ast.NotIn)) and isinstance(with_, (list, tuple, set)):
+        return (number in with_) is isinstance(op, ast.In)
+    if not isinstance(with_, int):
+        return None
+    answers = {ast.Eq: number == with_, ast.NotEq: number != with_, ast.Lt: number < with_, ast.LtE: number <= with_,
+               ast.Gt: number > with_, ast.GtE: number >= with_}  # fmt: skip
+    return answers.get(type(op))
+
+
+def _bare(node: ast.expr) -> tuple[ast.expr, bool]:
+    """An expression without the ``not`` before it, and whether there was none, or an even number."""
+    arm = True
+    while isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        node, arm = node.operand, not arm
+    return node, arm
+
+
+def _named(walker: Walker, node: ast.expr) -> Condition | None:
+    """The condition of a name or an attribute, equal in every function that asks the same object; None for anything else."""
+    node, arm = _bare(node)
+    text = dotted_text(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+    if not text:
+        return None
+    head, dot, rest = text.partition(".")
+    things = walker.frame.env.get(head, ()) if dot else ()
+    key = f"{id(things[0])}:{rest}" if len(things) == 1 else f"{walker.frame.number}:{text}"
+    return Condition(key, arm, "", True)
+
+
+def _plain(walker: Walker, parts: list[ast.expr], kind: str) -> Condition | None:
+    """Of a test of the rank and another one: the other, if it is a name or an attribute."""
+    other = next((part for part in parts if rank_test(walker, part) is None), None)
+    return _named(walker, other) if other is not None and not kind else None
 
 
 def _turned(one: Condition) -> Condition:

@@ -7,7 +7,7 @@ from shardguide.knowledge import rule_store
 
 from .checks.api import api_findings
 from .follow import followed
-from .inputs import gather
+from .inputs import gather, read
 from .project import File, Project
 from .records import Finding, Problem, Verdict
 from .suppress import CODE, suppressor, unused
@@ -54,42 +54,28 @@ def _review(
     inputs = gather(paths, exclude, root)
     project = Project()
     project.release = release
-    notebooks: dict[str, Notebook] = {}
-    shell: list[Text] = []
-    for name in inputs.python:
-        if name.endswith(".ipynb"):
-            _notebook(project, name, notebooks, shell)
-        else:
-            project.add(name)
+    project.problems += inputs.problems
+    books = read(project, inputs.python)
     found, verdicts = followed(project)
     if release:
         found.extend(api_findings(project, release))
     texts: dict[str, File | Text] = {file.path: file for file in project.files}
-    read = project.read
+    lines = project.read
+    shell = [(path, commands) for path, (_, commands) in books.items() if commands]
     if inputs.launch or shell:
-        from .launch import look
+        from .launch import look, words
 
         looked = look.look(inputs.launch, project, release)
         found.extend(looked.findings)
         project.problems.extend(looked.problems)
         texts.update((text.path, text) for text in looked.texts)
-        read += looked.lines
-        for text in shell:
-            found.extend(look.inside(text, project, release))
+        lines += looked.lines
+        for path, commands in shell:
+            found.extend(look.inside(words.Text(path, commands), project, release))
     kept, suppressed = _kept(texts, found, applies, release)
     files = len(inputs.python) + len(inputs.launch)
-    return Result(tuple(kept), tuple(project.problems), files, read, suppressed, texts, notebooks, tuple(verdicts))
-
-
-def _notebook(project: Project, name: str, notebooks: dict[str, Notebook], shell: list[Text]) -> None:
-    from . import notebook
-    from .launch.words import Text
-
-    read = notebook.add(project, name)
-    if read is not None:
-        notebooks[name], commands = read
-        if commands:
-            shell.append(Text(name, commands))
+    notebooks = {path: book for path, (book, _) in books.items()}
+    return Result(tuple(kept), tuple(project.problems), files, lines, suppressed, texts, notebooks, tuple(verdicts))
 
 
 def _kept(

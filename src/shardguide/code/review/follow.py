@@ -6,22 +6,25 @@ import ast
 from collections.abc import Callable
 
 from .checks import AllChecks
-from .project import Definition, File, Project
+from .project import Definition, File, Project, dotted_text
 from .records import Finding, Problem, Verdict
 from .state import Facts
 from .torch_names import INTERESTING
 from .walk import Walker
 
-# Libraries that set processes, devices and samplers up themselves: what a script lacks, they may do.
-_TRAINERS = (
+# Libraries that give a sampler its epoch themselves,
+_EPOCHS = (
     "accelerate.Accelerator",
     "lightning",
     "pytorch_lightning",
-    "deepspeed",
     "transformers.Trainer",
+    "transformers.Seq2SeqTrainer",
     "composer",
-    "ray",
 )
+# and others that set processes, devices and data up themselves too: what a script lacks, they may do.
+_TRAINERS = (*_EPOCHS, "ray")
+# DeepSpeed trains where one of these is named; its kernels and tools change nothing.
+_DEEPSPEED = ("initialize", "init_distributed", "DeepSpeedEngine", "PipelineEngine", "pipe", "runtime")
 _WORST = ("matched", "unknown", "mismatched")
 
 
@@ -33,9 +36,7 @@ def followed(project: Project) -> tuple[list[Finding], list[Verdict]]:
     follow = _interesting(project)
     walker = Walker(project, checks, facts, follow)
     for file in project.files:
-        if any(full.startswith(_TRAINERS) or full == "accelerate" for full in file.imports.values()):
-            facts.setdefault("elsewhere", []).append((file, file.tree))
-            facts.setdefault("trainer", []).append((file, file.tree))
+        _helped(file, facts)
         if "__main__" in file.text:
             facts.setdefault("script", []).append((file, file.tree))
         _follow(walker, file, walker.module, file)
@@ -46,15 +47,36 @@ def followed(project: Project) -> tuple[list[Finding], list[Verdict]]:
                 if node in follow and node not in walker.seen and (late or node.name not in called):
                     _follow(walker, file, walker.function, Definition(file, node))
             for owner in file.classes.values():
-                if owner in walker.seen or not (late or owner.name not in called):
-                    continue
-                if any(item in follow for item in owner.body):
+                left = [item for item in owner.body if item in follow and item not in walker.seen]
+                # Late: the methods of its objects that others call, such as a trainer.
+                if left and (late or not (owner in walker.seen or owner.name in called)):
                     _follow(walker, file, walker.whole_class, file, owner)
                     walker.seen.add(owner)
     walker.reset()
     for check in checks.project:
         check(walker)
     return walker.findings, _each_place(walker.verdicts)
+
+
+def _helped(file: File, facts: Facts) -> None:
+    """Note the libraries that train in the place of a file."""
+    names = file.imports.values()
+    epochs = any(full.startswith(_EPOCHS) or full == "accelerate" for full in names)
+    if epochs:
+        facts.setdefault("epochs", []).append((file, file.tree))
+    if epochs or any(full.startswith(_TRAINERS) for full in names) or _deepspeed(file):
+        facts.setdefault("elsewhere", []).append((file, file.tree))
+        facts.setdefault("trainer", []).append((file, file.tree))
+
+
+def _deepspeed(file: File) -> bool:
+    """Whether DeepSpeed's engine is used, or its processes."""
+    heads = {name for name, full in file.imports.items() if full == "deepspeed"}
+    used = {full for full in file.imports.values() if full.startswith("deepspeed.")}
+    if heads:
+        chains = (dotted_text(chain) for chain in file.survey.chains)
+        used |= {f"deepspeed.{chain.partition('.')[2]}" for chain in chains if chain.partition(".")[0] in heads}
+    return any(full.split(".")[1] in _DEEPSPEED for full in used)
 
 
 def _follow(walker: Walker, file: File, root: Callable[..., None], *arguments: object) -> None:
@@ -90,16 +112,23 @@ def _interesting(project: Project) -> set[ast.AST]:
         for name, constructor in file.constructors:
             named.setdefault(name, []).append(constructor)
             owner_of[constructor] = name
+    other: dict[str, set[str]] = {}  # what a function is called too, once it was kept under another name
+    for file in project.files:
+        for alias, name in file.survey.aliases:
+            if name in named and alias != name:
+                other.setdefault(name, set()).add(alias)
     users: dict[str, list[ast.AST]] = {}
+    known = set().union(*other.values())
     for node, names in calls.items():
         for name in names:
-            if name in named:
+            if name in named or name in known:
                 users.setdefault(name, []).append(node)
     out = {node for node, names in calls.items() if not names.isdisjoint(INTERESTING)}
     waiting = list(out)
     while waiting:
         node = waiting.pop()
-        for name in (getattr(node, "name", ""), owner_of.get(node, "")):
+        own = getattr(node, "name", "")
+        for name in (own, owner_of.get(node, ""), *other.get(own, ())):
             for user in users.get(name, ()) if name else ():
                 if user not in out:
                     out.add(user)

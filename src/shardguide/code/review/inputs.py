@@ -5,8 +5,14 @@ from __future__ import annotations
 import os
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.hints import NamedTuple
-from shardguide.readers.files import HANDED, shown
+from shardguide.guidance.hints import TYPE_CHECKING, NamedTuple
+from shardguide.readers.files import HANDED, failure, shown
+
+from .records import Problem
+
+if TYPE_CHECKING:
+    from .notebook import Notebook
+    from .project import Project
 
 FILES = 20_000
 _SKIP = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", ".git", ".venv", "venv"})
@@ -15,10 +21,11 @@ LAUNCH = (".sh", ".bash", ".sbatch", ".slurm", ".zsh", ".yaml", ".yml", ".toml")
 
 
 class Inputs(NamedTuple):
-    """The files of one review."""
+    """The files that were found, in order, and the folders that could not be looked into."""
 
     python: list[str]  # notebooks among them
     launch: list[str]
+    problems: list[Problem]
 
 
 def gather(paths: tuple[str, ...], exclude: tuple[str, ...] = (), root: str = "") -> Inputs:
@@ -27,8 +34,13 @@ def gather(paths: tuple[str, ...], exclude: tuple[str, ...] = (), root: str = ""
     ``exclude``: patterns of paths below ``root`` that are passed over in folders. Raises UnusableInput for a path that does
     not exist, and where nothing is there to read.
     """
-    found = Inputs([], [])
+    found = Inputs([], [], [])
     passed = False
+
+    def unread(error: OSError) -> None:
+        where = str(error.filename)
+        found.problems.append(Problem(where, 0, str(failure(where, error)).removeprefix(shown(where)).lstrip(":, ")))
+
     for path in paths:
         if not os.path.isdir(path):  # noqa: PTH112
             if not os.path.exists(path) and path not in HANDED.get():  # noqa: PTH110
@@ -38,7 +50,7 @@ def gather(paths: tuple[str, ...], exclude: tuple[str, ...] = (), root: str = ""
             else:
                 (found.launch if _is_launch(path) else found.python).append(path)
             continue
-        for folder, below, names in os.walk(path):
+        for folder, below, names in os.walk(path, onerror=unread):
             below[:] = sorted(name for name in below if name not in _SKIP and not name.startswith("."))
             if exclude:
                 below[:] = [name for name in below if not matches(os.path.join(folder, name), exclude, root)]  # noqa: PTH118
@@ -57,9 +69,34 @@ def gather(paths: tuple[str, ...], exclude: tuple[str, ...] = (), root: str = ""
                     kind.append(full)
             if len(found.python) + len(found.launch) > FILES:
                 raise UnusableInput(f"{shown(path)}: more than {FILES} files to read; name a folder further down.")
-    if not found.python and not found.launch and not passed:
+    if not found.python and not found.launch and not found.problems and not passed:
         raise UnusableInput("there is no Python file, notebook or launch file in what was handed over.")
-    return Inputs(list(dict.fromkeys(found.python)), list(dict.fromkeys(found.launch)))
+    if len(paths) == 1:
+        return found
+    return found._replace(python=_once(found.python), launch=_once(found.launch))
+
+
+def _once(paths: list[str]) -> list[str]:
+    """Each file once, whatever way it was named: ``.`` and ``train.py``."""
+    out: dict[str, str] = {}
+    for path in paths:
+        out.setdefault(os.path.abspath(path), path)  # noqa: PTH100
+    return list(out.values())
+
+
+def read(project: Project, paths: list[str]) -> dict[str, tuple[Notebook, str]]:
+    """Read Python files and notebooks into a project; gives the notebooks, each with what its cells hand to a shell."""
+    books: dict[str, tuple[Notebook, str]] = {}
+    for path in paths:
+        if not path.endswith(".ipynb"):
+            project.add(path)
+            continue
+        from . import notebook
+
+        found = notebook.add(project, path)
+        if found is not None:
+            books[path] = found
+    return books
 
 
 def _is_launch(path: str) -> bool:

@@ -7,7 +7,7 @@ import ast
 from shardguide.guidance.hints import TYPE_CHECKING
 
 from .conditions import about
-from .methods import inherited
+from .methods import class_of, inherited, iterable
 from .project import Definition, dotted_text
 from .records import Thing, Things
 
@@ -131,16 +131,18 @@ def _data(walker: Walker, things: Things) -> Count:
     for thing in things:
         if thing.kind == "loader" and not _joined(walker):
             data = thing.attrs.get("dataset", ())
-            if data and all(iterable(walker, one) for one in data):
+            if data and all(_ends_by_itself(walker, one) for one in data):
                 name = data[0].name
                 return (-1, f"{name} is an IterableDataset: each rank ends when its own data does", "FSD212", False)
     return _EVEN
 
 
-def iterable(walker: Walker, thing: Thing, depth: int = 4) -> bool:
-    """Whether a thing is an IterableDataset of the project, without a length of its own."""
-    held = thing.attrs.get("class", ())
-    return bool(held) and held[0].file is not None and _iterable(walker, Definition(held[0].file, held[0].node), depth)  # type: ignore[arg-type]
+def _ends_by_itself(walker: Walker, thing: Thing) -> bool:
+    """Whether a thing is an IterableDataset of the project, without a length of its own, that comes to an end."""
+    target = class_of(thing)
+    if target is None or not iterable(walker.project, target) or _endless(walker, target):
+        return False
+    return inherited(walker.project, target, "__len__") is None
 
 
 def _endless(walker: Walker, target: Definition) -> bool:
@@ -152,23 +154,5 @@ def _endless(walker: Walker, target: Definition) -> bool:
         if isinstance(inner, ast.Name) and inner.id in ("cycle", "count", "repeat"):
             return True
         if isinstance(inner, ast.Attribute) and inner.attr in ("dataset", "cycle", "count", "repeat"):
-            return True
-    return False
-
-
-def _iterable(walker: Walker, target: Definition, depth: int) -> bool:
-    node = target.node
-    if not isinstance(node, ast.ClassDef) or depth < 0:
-        return False
-    if any(isinstance(item, ast.FunctionDef) and item.name == "__len__" for item in node.body):
-        return False
-    if depth == 4 and _endless(walker, target):
-        return False
-    for base in node.bases:
-        found = walker.project.resolve(target.file, dotted_text(base)) if dotted_text(base) else ""
-        if isinstance(found, Definition):
-            if _iterable(walker, found, depth - 1):
-                return True
-        elif found.startswith("torch.utils.data.") and found.endswith("IterableDataset"):
             return True
     return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from shardguide.guidance.hints import TYPE_CHECKING
 
@@ -28,22 +29,60 @@ ONE_RANK = frozenset(
 )
 
 
-def inherited(project: Project, target: Definition, name: str, depth: int = _DEPTH) -> Definition | None:
+def lineage(project: Project, target: Definition) -> Iterator[Definition | str]:
+    """A class and what it derives from, one line of base classes after the other; those from elsewhere as their full name."""
+    seen: set[ast.AST] = set()
+    waiting: list[tuple[Definition | str, int]] = [(target, _DEPTH)]
+    while waiting:
+        one, depth = waiting.pop()
+        if isinstance(one, str):
+            yield one
+            continue
+        node = one.node
+        if not isinstance(node, ast.ClassDef) or node in seen:
+            continue
+        seen.add(node)
+        yield one
+        for base in reversed(node.bases) if depth else ():
+            text = dotted_text(base)
+            found = project.resolve(one.file, text) if text else ""
+            if found:
+                waiting.append((found, depth - 1))
+
+
+def inherited(project: Project, target: Definition, name: str) -> Definition | None:
     """A method of a class or of the nearest base class in the project."""
-    node = target.node
-    if not isinstance(node, ast.ClassDef) or depth < 0:
-        return None
-    item = project.methods(node).get(name)
-    if item is not None:
-        return Definition(target.file, item, node)
-    for base in node.bases:
-        text = dotted_text(base)
-        found = project.resolve(target.file, text) if text else ""
-        if isinstance(found, Definition):
-            method = inherited(project, found, name, depth - 1)
-            if method is not None:
-                return method
+    key = (target.node, name)
+    if key not in project.inherits:
+        project.inherits[key] = _inherited(project, target, name)
+    return project.inherits[key]
+
+
+def _inherited(project: Project, target: Definition, name: str) -> Definition | None:
+    for one in lineage(project, target):
+        if not isinstance(one, str) and isinstance(one.node, ast.ClassDef):
+            item = project.methods(one.node).get(name)
+            if item is not None:
+                return Definition(one.file, item, one.node)
     return None
+
+
+def is_module(project: Project, target: Definition) -> bool:
+    """Whether a class is one of modules, as torch.nn or transformers have them."""
+    return any(
+        one.startswith("torch.nn.") or one.endswith("PreTrainedModel")
+        for one in lineage(project, target)
+        if isinstance(one, str)
+    )
+
+
+def iterable(project: Project, target: Definition) -> bool:
+    """Whether a class is one of data sets that are only run through."""
+    return any(
+        one.startswith("torch.utils.data.") and one.endswith(".IterableDataset")
+        for one in lineage(project, target)
+        if isinstance(one, str)
+    )
 
 
 def abstract(node: ast.AST) -> bool:
@@ -58,6 +97,21 @@ def class_of(thing: Thing) -> Definition | None:
     if not held or held[0].file is None or not isinstance(held[0].node, ast.ClassDef):
         return None
     return Definition(held[0].file, held[0].node)
+
+
+def method_of(walker: Walker, owner: Thing, name: str) -> Definition | None:
+    """A method that the class of an object has, abstract ones left out."""
+    of = class_of(owner) if owner.kind in ("instance", "module") else None
+    found = inherited(walker.project, of, name) if of is not None else None
+    return None if found is None or abstract(found.node) else found
+
+
+def is_property(node: ast.AST) -> bool:
+    """Whether a method is called where its name stands."""
+    return any(
+        dotted_text(item).rpartition(".")[2] in ("property", "cached_property")
+        for item in getattr(node, "decorator_list", ())
+    )
 
 
 def unwrapped(walker: Walker, target: Definition) -> tuple[Definition, Thing] | None:

@@ -105,6 +105,7 @@ def add(project: Project, path: str) -> tuple[Notebook, str] | None:
         words = str(error) if isinstance(error, UnusableInput) else "nested too deeply to be read."
         project.problems.append(Problem(path, 0, words.removeprefix(where).lstrip(":, ")))
         return None
+    file.book = notebook
     project.files.append(file)
     return notebook, "\n".join(commands) if any(commands) else ""
 

@@ -6,16 +6,17 @@ import ast
 import os
 
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.hints import NamedTuple
+from shardguide.guidance.hints import TYPE_CHECKING, NamedTuple
 from shardguide.readers.files import read_text, shown
 
 from ..syntax import parse
 from .records import Problem
 from .survey import Function, Survey
 
+if TYPE_CHECKING:
+    from .notebook import Notebook
+
 LIMIT = 4 << 20  # bytes of one file
-FILES = 20_000
-_SKIP = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", ".git", ".venv", "venv"})
 _DEPTH = 6  # re-exports followed
 _MARKS = ("torch", "accelerate", "RANK")  # a file without any of them has nothing to look at
 
@@ -36,6 +37,7 @@ class File:
         "_lines",
         "_nodes",
         "base",
+        "book",
         "called",
         "calls",
         "classes",
@@ -53,6 +55,7 @@ class File:
 
     def __init__(self, path: str, base: str, text: str, tree: ast.Module) -> None:
         self.path = path  # as the user gave it
+        self.book: Notebook | None = None  # where the text is that of a notebook's cells
         self.base = base  # absolute, without .py; a package's own name for its __init__
         self.text = text
         self.tree = tree
@@ -91,6 +94,11 @@ class File:
             self._lines = [line.encode("utf-8", "replace") for line in self.text.split("\n")]
         return self._lines
 
+    def line(self, node: ast.AST) -> int:
+        """The line of a node in what lies on disk: of a notebook, that of its JSON."""
+        line: int = getattr(node, "lineno", 1)
+        return self.book.file_line(line) if self.book is not None else line
+
     def holds(self, node: ast.AST) -> bool:
         """Whether a node is one of this file's."""
         if self._nodes is None:
@@ -123,6 +131,7 @@ class Project:
         self._modules: dict[tuple[str, str], File | None] = {}
         self._names: dict[tuple[int, str], str | Definition] = {}
         self._methods: dict[ast.ClassDef, dict[str, Function]] = {}
+        self.inherits: dict[tuple[ast.AST, str], Definition | None] = {}  # see methods.inherited
 
     def add(self, path: str) -> None:
         """Read one file; what cannot be read becomes a problem. One without anything to look at waits for being imported."""
@@ -282,23 +291,3 @@ def dotted_text(node: ast.AST) -> str:
         parts.append(node.attr)
         node = node.value
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
-
-
-def collect(paths: tuple[str, ...]) -> tuple[list[str], list[Problem]]:
-    """The Python files among paths and folders, in order. Raises UnusableInput for a path that does not exist."""
-    found: list[str] = []
-    problems: list[Problem] = []
-    for path in paths:
-        if not os.path.isdir(path):  # noqa: PTH112
-            if not os.path.exists(path):  # noqa: PTH110
-                raise UnusableInput(f"{shown(path)}: there is no such file or folder.")
-            found.append(path)
-            continue
-        for folder, below, names in os.walk(path):
-            below[:] = sorted(name for name in below if name not in _SKIP and not name.startswith("."))
-            found.extend(os.path.join(folder, name) for name in sorted(names) if name.endswith(".py"))  # noqa: PTH118
-            if len(found) > FILES:
-                raise UnusableInput(f"{shown(path)}: more than {FILES} Python files; name a folder further down.")
-    if not found:
-        raise UnusableInput("there is no Python file in what was handed over.")
-    return list(dict.fromkeys(found)), problems

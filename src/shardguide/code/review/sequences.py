@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from shardguide.guidance.hints import NamedTuple
 
-from .records import Path
+from .records import Condition, Path
 from .trace import Branch, Event, Item, Leave, Loop, Scope, Unknown
 
 _UNROLL = 16  # turns of a loop that is written with a number
@@ -31,6 +31,7 @@ class Fork(NamedTuple):
     kind: str
     one: Sequence
     other: Sequence
+    decided: Condition | None = None  # what holds on the way ``one``; None where it is more than one condition
 
 
 class Turns(NamedTuple):
@@ -127,13 +128,22 @@ class Reader:
             return found
         one, other = self.read(item.body), self.read(item.other)
         kind = next((condition.kind for condition in item.holds if condition.kind), "")
-        if one and isinstance(one[-1], Out) and one[-1].kind in ("raise", "exit") and kind != "rank":
-            return other  # the run ends here, whatever the others do
-        if other and isinstance(other[-1], Out) and other[-1].kind in ("raise", "exit") and kind != "rank":
+        # An end by an error that another test decides, with the rank or alone: the run ends here, whatever the others do.
+        if one and isinstance(one[-1], Out) and one[-1].kind in ("raise", "exit"):
+            return other
+        if other and isinstance(other[-1], Out) and other[-1].kind in ("raise", "exit"):
             return one
         if _alike(one, other):
             return one
-        return (Fork(item.node, kind, one, other),)
+        return (Fork(item.node, kind, one, other, self._left_open(item)),)
+
+    def _left_open(self, item: Branch) -> Condition | None:
+        """What is left of a test under the assumption, said of the way on which it holds, if it is one condition."""
+        longer, turned = (item.holds, False) if len(item.holds) >= len(item.fails) else (item.fails, True)
+        left = [one for one in longer if self.possible((one,)) is None]
+        if len(left) != 1 or left[0].kind:
+            return None
+        return left[0]._replace(arm=not left[0].arm) if turned else left[0]
 
     def _loop(self, item: Loop) -> Sequence:
         body = _without_last(self.read(item.body), "continue")
@@ -161,6 +171,43 @@ class Reader:
         if leaves(body):
             return (Always(body, final),)
         return (*body, *final)
+
+
+def settled(sequence: Sequence, known: dict[str, bool]) -> Sequence:
+    """A sequence with the tests decided of which it is known how they come out."""
+    out: list[Part] = []
+    for part in sequence:
+        if isinstance(part, Fork):
+            decided = part.decided
+            if decided is not None and decided.key in known:
+                out += settled(part.one if known[decided.key] == decided.arm else part.other, known)
+            else:
+                one, other = settled(part.one, known), settled(part.other, known)
+                out += one if _alike(one, other) else (part._replace(one=one, other=other),)
+        elif isinstance(part, Turns):
+            body = settled(part.body, known)
+            out += (part._replace(body=body),) if body else ()
+        elif isinstance(part, Always):
+            out.append(Always(settled(part.body, known), settled(part.final, known)))
+        else:
+            out.append(part)
+        if out and ends(out[-1]):
+            break
+    return tuple(out)
+
+
+def open_tests(sequence: Sequence) -> list[str]:
+    """The keys of the tests that decide which way it goes, each as often as it stands there."""
+    out: list[str] = []
+    for part in sequence:
+        if isinstance(part, Fork):
+            out += [part.decided.key] if part.decided is not None else []
+            out += open_tests(part.one) + open_tests(part.other)
+        elif isinstance(part, Turns):
+            out += open_tests(part.body)
+        elif isinstance(part, Always):
+            out += open_tests(part.body) + open_tests(part.final)
+    return out
 
 
 def holders(items: list[Item], key: str, found: set[int]) -> bool:
@@ -328,17 +375,17 @@ def _flat(sequence: Sequence, tests: frozenset[int]) -> tuple[list[Op], bool]:
     return out, False
 
 
-def ways_out(sequence: Sequence) -> frozenset[int]:
-    """The tests, by id, that decide about a way out."""
-    found: set[int] = set()
+def ways_out(sequence: Sequence) -> dict[int, ast.AST]:
+    """The tests that decide about a way out, by id, in order."""
+    found: dict[int, ast.AST] = {}
     for part in sequence:
         if isinstance(part, Fork):
             if leaves(part.one) or leaves(part.other):
-                found.add(id(part.test))
+                found[id(part.test)] = part.test
             found |= ways_out(part.one) | ways_out(part.other)
         elif isinstance(part, (Turns, Always)):
             found |= ways_out(part.body)
-    return frozenset(found)
+    return found
 
 
 def words(sequence: Sequence, limit: int = 160) -> str:

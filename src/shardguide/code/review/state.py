@@ -31,7 +31,7 @@ class Note(NamedTuple):
 class Frame:
     """A function while it is followed."""
 
-    __slots__ = ("env", "file", "number", "options", "parts", "rest", "returns", "written")
+    __slots__ = ("env", "file", "number", "options", "parts", "rest", "returns", "top", "written")
 
     def __init__(self, file: File, number: int) -> None:
         self.file = file
@@ -42,6 +42,7 @@ class Frame:
         self.parts: list[Things] | None = None  # what the tuple holds that is returned
         self.rest: tuple[str, tuple[Things, ...]] = ("", ())  # *args, by its name
         self.options: tuple[str, dict[str, Things]] = ("", {})  # **kwargs, by its name
+        self.top = False  # a module's own statements: functions see its names
 
 
 Facts = dict[str, list[tuple[File, ast.AST]]]

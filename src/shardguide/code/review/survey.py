@@ -6,6 +6,7 @@ import ast
 
 from ..imports import bind_imports
 
+_REFERENCES = (ast.Name, ast.Attribute)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _KEPT = (ast.Call, ast.Try, ast.If, ast.IfExp, ast.FunctionDef, ast.AsyncFunctionDef, ast.Import, ast.ImportFrom)
 
@@ -14,6 +15,7 @@ class Survey:
     """What the pass has met; no order is kept but that of the imports."""
 
     __slots__ = (
+        "aliases",
         "bound",
         "called",
         "calls",
@@ -35,6 +37,7 @@ class Survey:
         self.called: set[str] = set()  # names that anything in the file calls
         self.plainly: set[str] = set()  # names that are called without an object: f(x)
         self.constructors: list[tuple[str, ast.FunctionDef]] = []  # by class
+        self.aliases: list[tuple[str, str]] = []  # self.step = self.train_step: both names
         self.bound: set[str] = set()  # parameters, and names that are assigned to
         self.names: list[ast.Name] = []  # that are read
         self.chains: list[ast.Attribute] = []  # a.b.c as a whole
@@ -46,12 +49,15 @@ class Survey:
         waiting: list[tuple[ast.AST, tuple[set[str], ...], tuple[set[str], ...]]] = [(tree, (self.called,), ())]
         add, pop = waiting.append, waiting.pop
         called: list[tuple[str, tuple[set[str], ...]]] = []
+        handed: list[tuple[ast.expr, tuple[set[str], ...]]] = []
         while waiting:
             node, users, within = pop()
             kind = node.__class__
             if kind in kept:
                 kept[kind].append(node)
                 if kind is ast.Call:
+                    if len(users) > 1:  # what is handed over may be called there
+                        handed += [(given, users) for given in node.args if given.__class__ in _REFERENCES]  # type: ignore[attr-defined]
                     function = node.func  # type: ignore[attr-defined]
                     if function.__class__ is ast.Attribute:
                         for all_names in users:
@@ -86,6 +92,12 @@ class Survey:
                 if _is_rank(node.value):  # type: ignore[attr-defined]
                     for all_names in users:
                         all_names.add("environ")
+            elif kind is ast.Assign:
+                target, value = node.targets[0], node.value  # type: ignore[attr-defined]
+                if value.__class__ in _REFERENCES:
+                    handed.append((value, users))
+                    if target.__class__ in _REFERENCES:
+                        self.aliases.append((_last(target), _last(value)))
             elif kind is ast.arg:
                 bound.add(node.arg)  # type: ignore[attr-defined]
             elif kind is ast.ClassDef:
@@ -111,6 +123,11 @@ class Survey:
                         bound.add(value.id)
                 elif inner is not ast.Constant and inner is not ast.Load and isinstance(value, ast.AST):
                     add((value, users, within))
+        for given, users in handed:
+            name = _last(given)
+            if given.__class__ is ast.Attribute or name not in bound:  # what is bound is a value, hardly a function
+                for all_names in users[1:]:
+                    all_names.add(name)
         imports = [*kept[ast.Import], *kept[ast.ImportFrom]]
         for one in sorted(imports, key=lambda item: (item.lineno, item.col_offset)):  # type: ignore[attr-defined]
             bind_imports(one, self.imports, self.stars)  # type: ignore[arg-type]
@@ -120,6 +137,11 @@ class Survey:
             if full is not None:
                 for all_names in users:
                     all_names.add(full.rpartition(".")[2])
+
+
+def _last(node: ast.expr) -> str:
+    """The last part of a dotted name."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _is_rank(node: ast.expr | None) -> bool:

@@ -67,7 +67,7 @@ NEED_GROUP = COLLECTIVES | {"new_group", "get_rank", "get_world_size", "send", "
 
 FSDP1 = "FullyShardedDataParallel"
 DDP = "DistributedDataParallel"
-OPTIMIZERS = ("torch.optim.", "torch.distributed.optim.", "bitsandbytes.optim.", "torchao.optim.", "apex.optimizers.")
+_OPTIMIZERS = ("torch.optim.", "torch.distributed.optim.", "bitsandbytes.optim.", "torchao.optim.", "apex.optimizers.")
 _NO_OPTIMIZERS = ("lr_scheduler", "swa_utils")
 
 # What makes a function worth following: calls of these names, wherever they come from.
@@ -136,7 +136,7 @@ INTERESTING = (
 def short(full: str) -> str:
     """The name that checks use: "all_reduce", "dcp.save", "FSDP1", "DDP", "optimizer", …; "" for what they don't know."""
     if not full.startswith("torch."):
-        return "optimizer" if full.startswith(OPTIMIZERS) and _class(full) else _OTHERS.get(full, "")
+        return "optimizer" if is_optimizer(full) else _OTHERS.get(full, "")
     last = full[full.rfind(".") + 1 :]
     if full.startswith("torch.distributed."):
         if last == FSDP1 or full == "torch.distributed.fsdp.FSDP":
@@ -145,7 +145,7 @@ def short(full: str) -> str:
             return f"FSDP1.{last}"
         if full.startswith("torch.distributed.checkpoint.") and last in CHECKPOINT:
             return f"dcp.{last}"
-        if full.startswith("torch.distributed.optim.") and _class(full):
+        if is_optimizer(full):
             return last if last == "ZeroRedundancyOptimizer" else "optimizer"
         if last in COLLECTIVES and full not in (
             f"torch.distributed.{last}",
@@ -155,7 +155,7 @@ def short(full: str) -> str:
         return last
     if full.startswith(("torch.nn.parallel.", "torch.nn.DataParallel")):
         return "DDP" if last == DDP else last
-    if full.startswith("torch.optim.") and _class(full):
+    if is_optimizer(full):
         return "optimizer"
     if full.startswith("torch.nn.utils.clip"):
         return last
@@ -221,5 +221,10 @@ _OTHERS = {
 }
 
 
-def _class(full: str) -> bool:
-    return full[full.rfind(".") + 1 :][:1].isupper() and not any(part in full for part in _NO_OPTIMIZERS)
+def is_optimizer(full: str) -> bool:
+    """Whether a full name is that of an optimizer's class."""
+    return (
+        full.startswith(_OPTIMIZERS)
+        and full[full.rfind(".") + 1 :][:1].isupper()
+        and not any(part in full for part in _NO_OPTIMIZERS)
+    )

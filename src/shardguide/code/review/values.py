@@ -9,21 +9,27 @@ from shardguide.guidance.hints import TYPE_CHECKING
 
 from .calls import call_value
 from .conditions import of_test, rank_test
-from .records import Call, Condition, Thing, Things
-from .torch_names import COLLECTIVES, short
+from .made import environment
+from .methods import is_property, method_of
+from .project import Definition
+from .records import Condition, Thing, Things, compatible
 from .trace import Branch
 
 if TYPE_CHECKING:
     from .walk import Walker
 
 _BUILTINS = frozenset(dir(builtins))
-_RANK_KEYS = {"RANK": "rank", "SLURM_PROCID": "rank", "LOCAL_RANK": "local_rank", "SLURM_LOCALID": "local_rank"}
 _OTHER_RANKS = ("lora", "dora", "peft", "adapter")  # whose rank is that of a matrix
 # Flags handed to a function, which decide its branches: see Walker.enter and conditions.of_test.
 _PLAIN = (bool, type(None))
 _CONSTANTS = {key: (Thing("constant", repr(key)),) for key in (True, False, None)}
 # Attributes of FSDP1 that a check wants to hear of.
 PRIVATE = frozenset({"_fsdp_wrapped_module", "_handle", "_flat_param", "_all_handles"})
+
+
+def _negative(node: ast.UnaryOp) -> bool:
+    """Whether it is -1 or the like, which as a rank says that there are no ranks."""
+    return isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
 
 
 def value(walker: Walker, node: ast.expr) -> Things:
@@ -54,6 +60,8 @@ def value(walker: Walker, node: ast.expr) -> Things:
         things = walker.value(node.value)  # type: ignore[attr-defined]
         walker.bind(node.target, things, None)  # type: ignore[attr-defined]
         return things
+    if kind is ast.UnaryOp and _negative(node):  # type: ignore[arg-type]
+        return (Thing("constant", walker.source(node)),)
     out: list[Thing] = []
     for part in node.__dict__.values():
         if part.__class__ is list:
@@ -161,13 +169,25 @@ def _name(walker: Walker, node: ast.Name) -> Things:
     outer = walker.globals.get(id(frame.file), {}).get(node.id)
     if outer is not None:
         return outer
-    if node.id in _BUILTINS or node.id in frame.file.imports or node.id in frame.file.functions:
+    if node.id in frame.file.functions or node.id in frame.file.imports:
+        meant = walker.project.resolve(frame.file, node.id)
+        return () if isinstance(meant, str) else _function(meant)
+    if node.id in _BUILTINS:
         return ()
     if frame.options[0] == node.id or frame.rest[0] == node.id:
         return _handed_on(walker, node)
     made = (Thing("unknown", node.id, node, sure=False),)
     frame.env[node.id] = made
     return made
+
+
+def _function(found: Definition) -> Things:
+    """A function of the project that is handed over or kept, to be called later."""
+    if found.owner is not None or isinstance(found.node, ast.ClassDef):
+        return ()
+    made = Thing("function", found.node.name, found.node)
+    made.file = found.file
+    return (made,)
 
 
 def _handed_on(walker: Walker, node: ast.Name) -> Things:
@@ -181,8 +201,9 @@ def _handed_on(walker: Walker, node: ast.Name) -> Things:
 
 
 def _attribute(walker: Walker, node: ast.Attribute) -> Things:
-    if walker.full(node):
-        return ()
+    found = walker.resolved(node)
+    if found:
+        return () if isinstance(found, str) else _function(found)
     owners = walker.value(node.value)
     out: list[Thing] = []
     name = node.attr
@@ -191,21 +212,41 @@ def _attribute(walker: Walker, node: ast.Attribute) -> Things:
             walker.checks.attribute_set(walker, owner, node, ())
         if owner.kind in ("ddp", "fsdp1") and name == "module":
             out.extend(owner.of)
+        elif name in owner.attrs:
+            out.extend(thing for thing in owner.attrs[name] if not _elsewhere(walker, thing))
+        elif (method := method_of(walker, owner, name)) is not None:
+            out.extend(_method(walker, owner, method))
         elif (
             name in ("rank", "local_rank", "global_rank")
             and owner.kind in ("unknown", "instance")
-            and name not in owner.attrs
             and not any(word in owner.name.lower() for word in _OTHER_RANKS)
         ):
             owner.attrs[name] = (Thing("local_rank" if name == "local_rank" else "rank", name, node, sure=False),)
-            out.extend(owner.attrs[name])
-        elif name in owner.attrs:
             out.extend(owner.attrs[name])
         elif owner.kind in ("param", "params"):
             walker.checks.attribute_set(walker, owner, node, ())
         elif owner.kind not in ("rank", "local_rank", "rank_test"):
             out.append(walker.child(owner, name))
     return tuple(out)[:8]
+
+
+def _elsewhere(walker: Walker, thing: Thing) -> bool:
+    """Whether a thing was made on another branch than this, so that it cannot be here."""
+    made = thing.marks[0] if thing.marks else None
+    return made is not None and made.what == "made" and not compatible(made.path, walker.path)
+
+
+def _method(walker: Walker, owner: Thing, method: Definition) -> Things:
+    """A method that is not called where it is named, unless it is a property; what one gives is asked once."""
+    if not is_property(method.node):
+        made = Thing("method", method.node.name, method.node)
+        made.file, made.of = method.file, (owner,)
+        return (made,)
+    if not walker.worth(method.node):
+        return (walker.child(owner, method.node.name),)
+    owner.attrs[method.node.name] = ()  # a property that asks for itself
+    owner.attrs[method.node.name] = walker.enter(method, (), {}, owner)
+    return owner.attrs[method.node.name]
 
 
 def _subscript(walker: Walker, node: ast.Subscript) -> Things:
@@ -222,13 +263,6 @@ def _subscript(walker: Walker, node: ast.Subscript) -> Things:
             walker.child(owner, f"[{key}]") for owner in owners if owner.kind in ("unknown", "instance", "mesh")
         )
     return walker.elements(owners, node)
-
-
-def environment(key: ast.expr, node: ast.AST) -> Things:
-    """What an environment variable stands for."""
-    if isinstance(key, ast.Constant) and key.value in _RANK_KEYS:
-        return (Thing(_RANK_KEYS[key.value], str(key.value), node),)
-    return ()
 
 
 def _comprehension(walker: Walker, node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp) -> Things:
@@ -248,74 +282,3 @@ def _comprehension(walker: Walker, node: ast.ListComp | ast.GeneratorExp | ast.S
 
 def _taken(walker: Walker, node: ast.expr) -> Things:
     return walker.elements(walker.value(node), node)
-
-
-def torch_value(walker: Walker, call: Call) -> Things:
-    """What PyTorch's functions and classes give."""
-    name, node = call.name, call.node
-    if name == "wrap":
-        return _wrap(walker, call)
-    if name == "fully_shard":
-        things = call.things("module", 0)
-        walker.mark(things, "fully_shard", node)
-        return things
-    if name == "get_rank":
-        return (Thing("rank", "get_rank()", node),) if not node.args and not node.keywords else ()
-    if name == "get_node_local_rank":
-        return (Thing("local_rank", name, node),)
-    if name in COLLECTIVES or name in ("isend", "irecv", "batch_isend_irecv"):
-        return (Thing("work", name, node),)
-    kind = _KINDS.get(name)
-    if kind is None and name in ("convert_sync_batchnorm", "torch.compile", "get_peft_model"):
-        return call.args[0] if call.args else ()
-    if kind is None:
-        return ()
-    made = Thing(kind, call.full, node)
-    made.file = walker.frame.file
-    if kind in ("fsdp1", "ddp"):
-        made.of = call.things("module", 0)
-    elif kind == "optimizer":
-        made.of = (*call.things("params", 0), *call.things("optimizer", 1))
-    elif kind == "loader":
-        made.of = call.things("sampler", 3)
-        made.attrs["dataset"] = call.things("dataset", 0)
-    if walker.inside("meta") and kind in ("module", "modulelist"):
-        walker.mark((made,), "meta", node)
-    walker.mark((made,), "made", node)
-    walker.made.append(made)
-    return (made,)
-
-
-def _wrap(walker: Walker, call: Call) -> Things:
-    """wrap(module) inside enable_wrap(wrapper_cls=FSDP, …), whose arguments hold for it."""
-    for name, node, _ in reversed(walker.contexts):
-        if name == "enable_wrap" and isinstance(node, ast.Call):
-            given = next((keyword.value for keyword in node.keywords if keyword.arg == "wrapper_cls"), None)
-            if given is not None and short(walker.full(given)) == "FSDP1":
-                made = Thing("fsdp1", call.full, node)
-                made.file, made.of = walker.frame.file, call.things("module", 0)
-                walker.mark(made.of, "wrapped", call.node)
-                return (made,)
-    return call.args[0] if call.args else ()
-
-
-_KINDS = {
-    "Accelerator": "unknown",
-    "FSDP1": "fsdp1",
-    "DDP": "ddp",
-    "optimizer": "optimizer",
-    "ZeroRedundancyOptimizer": "optimizer",
-    "DistributedSampler": "sampler",
-    "DataLoader": "loader",
-    "GradScaler": "scaler",
-    "ShardedGradScaler": "sharded_scaler",
-    "init_device_mesh": "mesh",
-    "DeviceMesh": "mesh",
-    "new_group": "group",
-    "nn": "module",
-    "ModuleList": "modulelist",
-    "ModuleDict": "modulelist",
-    "Join": "join",
-    "CPUOffloadPolicy": "offload",
-    "ThreadPool": "executor",
-}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 
+from .calls import BUILTINS, PLAIN, QUIET
 from .flow import Checks as Checks
 from .flow import Flow
 from .project import Definition, File, Project, dotted_text
@@ -17,7 +18,7 @@ from .trace import Scope, quiet
 
 _DEPTH = 7  # calls into the project, one inside the other
 _TIMES, _OFTEN = 2, 10  # how often a function is followed: with nothing known of its arguments, and with something
-_NOTABLE = frozenset({"fsdp1", "ddp", "optimizer", "rank", "sampler", "scaler", "modulelist", "params", "module"})
+_NOTABLE = frozenset({"constant", "fsdp1", "ddp", "optimizer", "rank", "sampler", "scaler", "modulelist", "params", "module"})
 _SLIGHT = frozenset({"escaped", "called", "looped over", "filled"})  # marks that make nothing of a thing
 _RANKS = {"rank": "rank", "global_rank": "rank", "local_rank": "local_rank"}
 
@@ -38,6 +39,7 @@ class Walker(Flow):
         self.placed: set[ast.AST] = set()  # tests of the rank that decide about no collective, each said once
         self.summaries: dict[ast.AST, tuple[Scope, int, int, Things]] = {}  # what functions execute and return
         self.times: dict[ast.AST, int] = {}  # how often a function was followed
+        self.calm: dict[ast.AST, bool] = {}  # functions that do nothing of interest; see harmless()
 
     # Roots
 
@@ -45,6 +47,7 @@ class Walker(Flow):
         """Follow a module's own statements."""
         self.reset()
         self.frame = self.new_frame(file)
+        self.frame.top = True
         self.block(file.tree.body)
         self.globals[id(file)] = self.frame.env
         self.checks.end(self)
@@ -69,8 +72,9 @@ class Walker(Flow):
         ]
         called = _methods_called(file, methods)
         methods.sort(key=lambda item: (item.name not in ("__init__", "setup"), item.name in called))
+        begun = node in self.seen  # on an object that the project makes
         for item in methods:
-            if item in self.seen and item.name in called and item.name != "__init__":
+            if item in self.seen and (begun or item.name in called) and item.name != "__init__":
                 continue  # it was followed from where it is called
             # Which methods run, and in what order, only the caller knows.
             self.path = () if item.name == "__init__" else (Condition(f"method {item.name}", True, ""),)
@@ -104,6 +108,8 @@ class Walker(Flow):
         self.seen.add(node)
         self.stack.append(node)
         outer, path, contexts, trace = self.frame, self.path, self.contexts, self.trace
+        if outer.top:
+            self.globals[id(outer.file)] = outer.env
         self.frame = self.new_frame(target.file)
         if closure:
             self.frame.env.update(outer.env)
@@ -226,6 +232,8 @@ class Walker(Flow):
                 out.append(one)
             elif thing.kind in ("unknown", "module", "modulelist", "fsdp1", "ddp", "submodule"):
                 out.append(self.child(thing, "[]"))
+            elif thing.kind == "param":  # of a list or dictionary of them
+                out.append(thing)
         return tuple(out)
 
     def child(self, thing: Thing, name: str) -> Thing:
@@ -241,6 +249,25 @@ class Walker(Flow):
     def worth(self, node: ast.AST) -> bool:
         """Whether a function leads to anything of interest."""
         return node in self.interesting
+
+    def harmless(self, target: Definition) -> bool:
+        """Whether all that a function calls is known to be no collective: builtins, texts and lists, others of the kind."""
+        known = self.calm.get(target.node)
+        if known is None:
+            self.calm[target.node] = True  # one that calls itself
+            known = self.calm[target.node] = all(
+                self._calm(target.file, inner) for inner in ast.walk(target.node) if isinstance(inner, ast.Call)
+            )
+        return known
+
+    def _calm(self, file: File, call: ast.Call) -> bool:
+        text = dotted_text(call.func)
+        found = self.project.resolve(file, text) if text and file.knows(text.partition(".")[0]) else ""
+        if isinstance(found, Definition):
+            return not isinstance(found.node, ast.ClassDef) and not self.worth(found.node) and self.harmless(found)
+        if found or not isinstance(call.func, ast.Attribute):
+            return found.startswith(PLAIN) or (not found and text in BUILTINS)
+        return call.func.attr in QUIET
 
     def notable(self, args: tuple[Things, ...], named: dict[str, Things], owner: Thing | None) -> bool:
         """Whether a call hands over anything whose kind is known: such calls are followed more often."""
@@ -261,6 +288,11 @@ class Walker(Flow):
 
     def full(self, node: ast.AST) -> str:
         """The full name of something from outside the project; "" for anything else."""
+        found = self.resolved(node)
+        return found if isinstance(found, str) else ""
+
+    def resolved(self, node: ast.AST) -> str | Definition:
+        """What a dotted name means: a definition of the project, or the full name of something from outside; "" for anything else."""
         inner = node
         while isinstance(inner, ast.Attribute):
             inner = inner.value
@@ -270,8 +302,7 @@ class Walker(Flow):
         file = self.frame.file
         if not file.knows(head) or (head in self.frame.env and head not in file.imports):
             return ""
-        found = self.project.resolve(file, dotted_text(node))
-        return found if isinstance(found, str) else ""
+        return self.project.resolve(file, dotted_text(node))
 
 
 def _methods_called(file: File, methods: list[ast.FunctionDef | ast.AsyncFunctionDef]) -> set[str]:

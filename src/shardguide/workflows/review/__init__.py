@@ -85,6 +85,7 @@ def check(request: ReviewRequest) -> Guidance:
         done=(f"{result.files} files, {result.lines} lines, {len(wanted)} rules",),
         not_done=tuple(f"{problem['path']}: {problem['why']}" for problem in problems),
         approval=Approval("draft", ""),
+        request=digest("review", request.select, request.ignore, sorted(request.baseline), _contents(result)),
         extra={
             "findings": findings,
             "problems": problems,
@@ -139,6 +140,18 @@ def _collectives(result: Result) -> list[dict[str, Any]]:
         for one in result.collectives
         if one.verdict != "matched" or (one.one, one.other) != ("none", "none")
     ]
+
+
+def _contents(result: Result) -> str:
+    """What identifies all that was read."""
+    from shardguide.guidance.sha import sha256
+
+    out = sha256()
+    for path, one in sorted(result.texts.items()):
+        text = one.text.encode("utf-8", "surrogatepass")
+        out.update(f"{_printable(path)}\0{len(text)}\0".encode())
+        out.update(text)
+    return out.hexdigest()
 
 
 def _digests(findings: list[dict[str, Any]]) -> dict[str, str]:

@@ -75,9 +75,18 @@ def _guards(test: ast.expr) -> bool:
                 waiting += [one for one in value if isinstance(one, ast.AST)]
             elif isinstance(value, ast.AST):
                 waiting.append(value)
-            elif (name == "id" or name == "attr") and any(word in value for word in _GUARDS):
+            elif (name == "id" or name == "attr") and (value == "dir" or any(word in value for word in _GUARDS)):
                 return True
     return False
+
+
+def _choice(body: list[ast.stmt]) -> bool:
+    """Whether statements only choose among names: imports and assignments, behind tests or not."""
+    return len(body) < 4 and all(
+        isinstance(one, (ast.Import, ast.ImportFrom, ast.Assign))
+        or (isinstance(one, ast.If) and _choice(one.body) and _choice(one.orelse))
+        for one in body
+    )
 
 
 def _only_named(tree: ast.AST, node: ast.expr) -> bool:
@@ -190,7 +199,10 @@ class _File:
         exits: list[ast.If] = []
         for node in kept[ast.Try]:
             assert isinstance(node, ast.Try)
-            if any(handler.type is None or "Error" in ast.dump(handler.type) for handler in node.handlers):
+            whatever = any(handler.type is None or dotted_text(handler.type) == "Exception" for handler in node.handlers)
+            if whatever and _choice(node.body):
+                self.guarded.append((node.lineno, node.end_lineno or node.lineno))
+            elif any(handler.type is not None and "Error" in ast.dump(handler.type) for handler in node.handlers):
                 names = ast.dump(ast.Tuple([h.type for h in node.handlers if h.type is not None], ast.Load()))
                 if any(one in names for one in ("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError")):
                     self.guarded.append((node.lineno, node.end_lineno or node.lineno))
@@ -292,7 +304,9 @@ class _File:
             line, column = alias.lineno, alias.col_offset
             edits = (Edit(line, column, line, column + len(alias.name), new),) if alias.asname else ()
             self._report("FSD906", alias, *edits, name=alias.name, new=new)
-        if known.there and known.kind != "module":
+        # A function may have the name of the file that it is in; what has a class's name is no file.
+        file = known.kind != "class" and module_store.missing(alias.name, self.release) is None
+        if known.there and known.kind != "module" and not file:
             self._report("FSD904", alias, name=alias.name, kind=known.kind)
         elif not known.there and known.elsewhere and _covered(alias.name):
             self._report("FSD901", alias, name=alias.name, since=known.elsewhere)
@@ -319,11 +333,21 @@ class _File:
             if known.parameters and name not in known.parameters:
                 if full.endswith(".fully_shard") and name in OLD:
                     continue  # FSD411 says what became of it
-                self._report("FSD902", keyword.value, name=full, keyword=name)
+                if not self._asked_for(node, name):
+                    self._report("FSD902", keyword.value, name=full, keyword=name)
             elif name in known.told and name != "group_name" and not _is_none(keyword.value):
                 idle = name == "check_reduction" or (name == "broadcast_buffers" and is_true(keyword.value))
                 edits = drop_argument(Call(node, "", full, (), "", (), {}), name) if idle else ()
                 self._report("FSD905", keyword.value, *edits, name=full, keyword=name)
+
+    def _asked_for(self, node: ast.Call, keyword: str) -> bool:
+        """Whether a test around a call names its keyword: "symmetric" in inspect.signature(…).parameters."""
+        return any(
+            isinstance(around, (ast.If, ast.IfExp))
+            and around.lineno <= node.lineno <= (around.end_lineno or 0)
+            and any(isinstance(one, ast.Constant) and one.value == keyword for one in ast.walk(around.test))
+            for around in (*self.file.survey.kept[ast.If], *self.file.survey.kept[ast.IfExp])
+        )
 
     def _counted(self, node: ast.Call, full: str) -> None:
         """Positional arguments beyond those there are, and required ones that are not given."""

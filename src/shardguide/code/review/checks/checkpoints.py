@@ -71,7 +71,9 @@ def _in_memory(walker: Walker, source: ast.expr) -> bool:
     made = walker.written(source) if isinstance(source, ast.Name) else source
     if isinstance(made, ast.Call):
         return walker.full(made.func).rpartition(".")[2] in ("BytesIO", "SpooledTemporaryFile")
-    return isinstance(source, ast.Name) and source.id in ("stream", "buffer", "buf")
+    if isinstance(source, ast.Name) and source.id in ("stream", "buffer", "buf"):
+        return True
+    return f"{walker.source(source)}.seek(" in walker.frame.file.text  # only what is open already is wound back
 
 
 def options(walker: Walker, call: Call) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from shardguide.guidance.hints import Any
 
@@ -136,6 +137,18 @@ def assigned_once(walker: Walker, node: ast.expr | None) -> ast.expr | None:
     if found is None and node.id not in walker.frame.env:
         found = walker.frame.file.values.get(node.id)
     return found
+
+
+def all_within(walker: Walker, node: ast.AST, most: int = 10) -> Iterator[ast.AST]:
+    """What stands in an expression, and in those that its names were bound to in this function."""
+    waiting = [node]
+    for one in waiting:  # it grows on the way
+        for inner in ast.walk(one):
+            yield inner
+            if isinstance(inner, ast.Name) and len(waiting) < most:
+                source = walker.frame.written.get(inner.id)
+                if source is not None and source not in waiting:
+                    waiting.append(source)
 
 
 def of_rank(walker: Walker, node: ast.AST, depth: int = 3) -> Thing | None:

@@ -53,7 +53,7 @@ def project(walker: Walker) -> None:
     # What a configuration decides shuffles in the loop over epochs beside it, if anywhere.
     may = [(file, node) for file, node in facts.get("may shuffle", ()) if "for epoch in" in file.text]
     shuffles = [*facts.get("shuffles", ()), *may]
-    everywhere = {file for fact in ("set_epoch", "trainer") for file, _ in facts.get(fact, ())}
+    everywhere = {file for fact in ("set_epoch", "epochs") for file, _ in facts.get(fact, ())}
     programs = Programs(walker.project) if shuffles and everywhere else None
     for file, node in shuffles:
         if programs is None or not programs.around(file) & everywhere:

@@ -10,7 +10,7 @@ from ..project import Definition, File, dotted_text
 from ..records import Call, Thing, Things, marked
 from ..walk import Walker
 from .common import kind_of, last, models
-from .parts import assignments, classes, in_root
+from .parts import all_parts, assignments, classes, in_root
 
 _CASTS = {"half": "float16", "bfloat16": "bfloat16", "float": "float32", "double": "float64"}
 _DTYPES = frozenset({"float16", "half", "bfloat16", "float32", "float", "float64", "double"})
@@ -41,7 +41,7 @@ def grouped(walker: Walker, call: Call) -> None:
         _scalars(walker, call, whole)
         if any(mark.what.startswith("cast ") for mark in whole.marks):
             continue
-        for part in _parts(whole, 2):
+        for part in all_parts(whole, "fully_shard"):
             casts = [mark for mark in part.marks if mark.what.startswith("cast ")]
             if not casts or marked(part, "frozen", walker.path) != "no":
                 continue
@@ -50,19 +50,6 @@ def grouped(walker: Walker, call: Call) -> None:
                 at = casts[-1].node
                 walker.report_at("FSD430", walker.file_of(at), at, False, part=part.name, dtype=casts[-1].what[5:])
                 return
-
-
-def _parts(whole: Thing, depth: int) -> list[Thing]:
-    """The parts of a thing that have no group of their own."""
-    out: list[Thing] = []
-    for name, things in whole.attrs.items():
-        for part in things if name not in ("class", "tied with") else ():
-            if part is whole or any(mark.what == "fully_shard" for mark in part.marks):
-                continue
-            out.append(part)
-            if depth:
-                out += _parts(part, depth - 1)
-    return out
 
 
 def _scalars(walker: Walker, call: Call, whole: Thing) -> None:

@@ -8,7 +8,7 @@ from ..project import dotted_text
 from ..records import Call, Edit, Thing, Things, marked
 from ..walk import Walker
 from .common import add_argument, is_false, is_true, kind_of, last, models, replace
-from .parts import classes, leaf
+from .parts import all_parts, classes, leaf
 
 
 def wrapped(walker: Walker, call: Call) -> None:
@@ -66,15 +66,13 @@ def within_any(thing: Thing, whole: Thing) -> bool:
 
 
 def _parts_wrapped(thing: Thing, walker: Walker) -> bool:
-    if marked(thing, "escaped", walker.path) != "no" or _wraps_inside(walker, thing):
+    inner = list(all_parts(thing))
+    if any(part.kind == "fsdp1" or any(mark.what == "wrapped" for mark in part.marks) for part in inner):
         return True
-    for held in thing.attrs.values():
-        for part in held:
-            if part.kind == "fsdp1" or any(mark.what == "wrapped" for mark in part.marks):
-                return True
-            if part is not thing and part.attrs and _parts_wrapped(part, walker):
-                return True
-    return False
+    return any(
+        marked(one, "escaped", walker.path) != "no" or _wraps_inside(walker, one)
+        for one in (thing, *(part for part in inner if part.attrs))
+    )
 
 
 def _wraps_inside(walker: Walker, thing: Thing) -> bool:

@@ -8,7 +8,7 @@ from ..project import Definition, dotted_text
 from ..records import Call, Thing
 from ..walk import Walker
 from .common import is_false, is_true, kind_of, models
-from .parts import in_root, separates
+from .parts import all_parts, in_root, separates
 
 # Optimizers that work on whole matrices.
 _WHOLE = frozenset(
@@ -37,18 +37,10 @@ def wrapped(walker: Walker, call: Call) -> None:
             walker.report("FSD311", call.node, False)
 
 
-def _odd_parts(thing: Thing, frozen: bool, depth: int = 3) -> list[Thing]:
+def _odd_parts(thing: Thing, frozen: bool) -> list[Thing]:
     """The parts of a thing that were frozen, or of a frozen one those that were not."""
-    want, out = "trainable" if frozen else "frozen", []
-    for name, things in thing.attrs.items():
-        for part in things if name not in ("class", "tied with") else ():
-            if part is thing:
-                continue
-            if any(mark.what == want for mark in part.marks):
-                out.append(part)
-            elif depth:
-                out += _odd_parts(part, frozen, depth - 1)
-    return out
+    want = "trainable" if frozen else "frozen"
+    return [part for part in all_parts(thing) if any(mark.what == want for mark in part.marks)]
 
 
 def _filled(walker: Walker, call: Call) -> None:

@@ -33,8 +33,9 @@ def init(walker: Walker, call: Call) -> None:
     walker.fact(f"backend {backend}", node)
     earlier = [mark for mark in walker.marks if mark.what == "init" and implied(mark.path, walker.path)]
     torn = [mark for mark in walker.marks if mark.what in ("destroy", "asked")]
-    if earlier and not torn and not any(one.kind == "except" for one in walker.path):
-        walker.report("FSD110", node)
+    looked = "GroupMember.WORLD" in walker.frame.file.text or "group.WORLD" in walker.frame.file.text
+    if earlier and not torn and not looked and not any(one.kind == "except" for one in walker.path):
+        walker.report("FSD110", node, len(walker.path) <= max(len(mark.path) for mark in earlier))
     walker.note("init", node)
     given = call.argument("timeout", 2)
     if isinstance(given, ast.Constant) and isinstance(given.value, (int, float)) and not isinstance(given.value, bool):

@@ -6,7 +6,7 @@ import ast
 
 from ..records import Call, Things
 from ..walk import Walker
-from .common import constant, replace
+from .common import all_within, constant, replace
 from .literals import bound, literal, number, span, text
 
 _DAY = 86400.0
@@ -109,7 +109,7 @@ def url(walker: Walker, call: Call) -> None:
 def _whole(walker: Walker, node: ast.expr, url_: str, ranks: Things) -> None:
     from urllib.parse import urlsplit
 
-    if any("register_rendezvous_handler" in file.text for file in walker.project.files):
+    if any("register_rendezvous_handler" in one.text or "torch_xla" in one.text for one in walker.project.files):
         return
     try:
         parts = urlsplit(url_)
@@ -154,28 +154,11 @@ def _own_file(walker: Walker, call: Call, node: ast.expr, expression: ast.AST) -
             if thing.kind in ("rank", "local_rank") and constant(call.argument("rank", 4)) is None:
                 walker.report("FSD124", node, thing.sure, what=f"the rank ({thing.name})")
                 return
-        for source in _sources(walker, inner):
-            full = walker.full(source.func)
+        for source in all_within(walker, inner):
+            full = walker.full(source.func) if isinstance(source, ast.Call) else ""
             if full.startswith(_OWN):
                 walker.report("FSD124", node, False, what=full)
                 return
-
-
-def _sources(walker: Walker, node: ast.AST) -> list[ast.Call]:
-    """The calls that a name's value comes from, in this function."""
-    found: list[ast.Call] = []
-    waiting, steps = [node], 0
-    while waiting and steps < 8:
-        steps += 1
-        one = waiting.pop()
-        for inner in ast.walk(one):
-            if isinstance(inner, ast.Call):
-                found.append(inner)
-            elif isinstance(inner, ast.Name):
-                source = walker.frame.written.get(inner.id)
-                if source is not None:
-                    waiting.append(source)
-    return found
 
 
 def _given(walker: Walker, call: Call, name: str, at: int) -> bool:

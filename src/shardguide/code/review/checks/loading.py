@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from ..project import Definition, File, dotted_text
+from ..methods import iterable
+from ..project import Definition, dotted_text
 from ..records import Call, Thing
 from ..walk import Walker
-from .common import constant, drop_argument, is_false
+from .common import all_within, constant, drop_argument, is_false
 from .literals import bound, literal, number
 from .parts import in_tests
 
@@ -106,20 +107,12 @@ def _is_evaluation(walker: Walker, call: Call, dataset: ast.expr) -> bool:
 
 def _all_things(walker: Walker, node: ast.AST) -> list[Thing]:
     """What stands in an expression, and in those that its names come from."""
-    out: list[Thing] = []
-    waiting, steps = [node], 0
-    while waiting and steps < 10:
-        steps += 1
-        one = waiting.pop()
-        for inner in ast.walk(one):
-            if isinstance(inner, ast.Name):
-                out.extend(walker.peek(inner))
-                source = walker.frame.written.get(inner.id)
-                if source is not None and source is not one:
-                    waiting.append(source)
-            elif isinstance(inner, (ast.Call, ast.Attribute)):
-                out.extend(walker.peek(inner))
-    return out
+    return [
+        thing
+        for inner in all_within(walker, node)
+        if isinstance(inner, (ast.Name, ast.Call, ast.Attribute))
+        for thing in walker.peek(inner)
+    ]
 
 
 def _class(walker: Walker, call: Call) -> Definition | None:
@@ -131,28 +124,13 @@ def _class(walker: Walker, call: Call) -> Definition | None:
     return found if isinstance(found, Definition) and isinstance(found.node, ast.ClassDef) else None
 
 
-def _is_iterable(walker: Walker, file: File, node: ast.ClassDef, depth: int = 4) -> bool:
-    for base in node.bases:
-        found = walker.project.resolve(file, dotted_text(base)) if dotted_text(base) else ""
-        if isinstance(found, Definition):
-            if (
-                isinstance(found.node, ast.ClassDef)
-                and depth
-                and _is_iterable(walker, found.file, found.node, depth - 1)
-            ):
-                return True
-        elif found.startswith("torch.utils.data") and found.endswith(".IterableDataset"):
-            return True
-    return False
-
-
 def _iterable(walker: Walker, call: Call) -> None:
     """An IterableDataset: no sampler, and its own division over ranks and workers."""
     found = _class(walker, call)
     if found is None or not isinstance(found.node, ast.ClassDef):
         return
     workers = number(walker, call.argument("num_workers", 5)) or 0
-    if not _is_iterable(walker, found.file, found.node):
+    if not iterable(walker.project, found):
         _on_gpu(walker, call, found, workers)
         return
     walker.fact("iterable", call.node)

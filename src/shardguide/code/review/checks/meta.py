@@ -7,6 +7,7 @@ import ast
 from ..records import Call, Mark, Path, Thing, implied
 from ..walk import Walker
 from .common import constant, kind_of
+from .parts import all_parts
 
 _FILLED = frozenset(
     {
@@ -100,16 +101,14 @@ def _on_every_way(fills: list[Mark], path: Path) -> bool:
     )
 
 
-def _parts_fill(thing: Thing, at: int, depth: int = 4) -> list[Mark]:
+def _parts_fill(thing: Thing, at: int) -> list[Mark]:
     """What was done to its parts since."""
-    out: list[Mark] = []
-    for name, held in thing.attrs.items():
-        for part in held if name not in ("class", "tied with") else ():
-            if part is not thing:
-                handled = (mark for mark in part.marks if mark.what in ("called", "escaped") or "method" in mark.what)
-                out += [mark for mark in handled if mark.at > at]
-                out += _parts_fill(part, at, depth - 1) if depth else []
-    return out
+    return [
+        mark
+        for part in all_parts(thing)
+        for mark in part.marks
+        if mark.at > at and (mark.what in ("called", "escaped") or "method" in mark.what)
+    ]
 
 
 CALLS = {f"dcp.{name}": [set_whole] for name in ("set_model_state_dict", "set_state_dict")}

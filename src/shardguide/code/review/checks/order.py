@@ -11,16 +11,48 @@ from __future__ import annotations
 import ast
 import os
 from collections import Counter
+from itertools import product
 
+from shardguide.guidance.hints import NamedTuple
+
+from ..project import File
 from ..records import Condition, Path, Verdict, compatible
-from ..sequences import Fork, Op, Reader, Sequence, Turns, flat, holders, leaves, shape, ways_out, words
+from ..sequences import (
+    Fork,
+    Op,
+    Reader,
+    Sequence,
+    Turns,
+    flat,
+    holders,
+    leaves,
+    open_tests,
+    settled,
+    shape,
+    ways_out,
+    words,
+)
 from ..trace import Branch, Event, Item, Leave, Unknown, conditions, events, quiet, uneven_loops
 from ..walk import Walker
 from .agreed import agreed
 
 Place = tuple[Branch, Condition]
-Left = tuple[Event, str, bool, bool, str, str]  # event, key, arm, certain, what these ranks execute, and the others
+
+
+class Left(NamedTuple):
+    """A collective that one side of a test does not execute."""
+
+    event: Event
+    key: str
+    arm: bool  # the side that executes it
+    certain: bool
+    mine: str  # what these ranks execute
+    others: str
+    out: ast.AST | None = None  # the test of a way out before it, which some ranks of the other side may take
+
+
 _READ = 100_000  # parts of a trace that are read for all its tests of the rank
+_TESTS = 4  # other tests that are tried both ways
 
 
 def compare(walker: Walker) -> None:
@@ -41,17 +73,21 @@ def compare(walker: Walker) -> None:
                 _local(walker, root, *places[0])
             _uneven(walker, root)
     if len(walker.roots) > 2:  # the methods of a class: __enter__ and __exit__ may share a pair between them
-        pairs = Counter((event.what, key, arm) for event, key, arm, *_ in left)
-        kept = [one for one in left if not pairs[(one[0].what, one[1], not one[2])]]
-        for key in {one[1] for one in left} - {one[1] for one in kept}:
+        pairs = Counter((one.event.what, one.key, one.arm) for one in left)
+        kept = [one for one in left if not pairs[(one.event.what, one.key, not one.arm)]]
+        for key in {one.key for one in left} - {one.key for one in kept}:
             for at, verdict in enumerate(walker.verdicts):
                 if verdict.test == key and verdict.verdict == "mismatched":
                     why = "another method of the class may make up for it"
                     walker.verdicts[at] = verdict._replace(verdict="unknown", why=why)
         left = kept
     tests = _tests(walker) if left else {}
-    for event, key, arm, certain, mine, others in left:
-        test = (key if arm else f"not ({key})") + _where(event, *tests[key])
+    for event, key, arm, certain, mine, others, out in left:
+        if out is None:
+            test = (key if arm else f"not ({key})") + _where(event, *tests[key])
+        else:
+            where = _line(out, walker.file_of(out), event.file)
+            test = f"ranks with {f'not ({key})' if arm else key} do not leave before ({where})"
         walker.report_at(
             event.code, event.file, event.node, certain, what=event.what, test=test, one=mine, others=others
         )
@@ -72,8 +108,13 @@ def _compare(walker: Walker, root: list[Item], key: str, places: list[Place]) ->
     left: list[Left] = []
     hidden = [one for one in (*true.unknown, *false.unknown) if _arm(one.path, key) is not None]
     differ = shape(yes) != shape(no)
-    if differ:
-        left = _left(yes, no, key, sure, (one, other), hidden)
+    ways = _ways(yes, no) if differ else []
+    differ = bool(ways)
+    if len(ways) == 1:
+        yes, no = ways[0]
+        one, other = _apart(yes, no)
+    for mine, others in ways:
+        left += [one for one in _left(mine, others, key, sure, _apart(mine, others), hidden) if one not in left]
     crossed = None if left else _crossed(yes, no)
     if crossed is not None:
         verdict = "mismatched"
@@ -88,6 +129,24 @@ def _compare(walker: Walker, root: list[Item], key: str, places: list[Place]) ->
         verdict, why = "unknown", f"{hidden[0].what} cannot be followed"
     _say(walker, places, key, verdict, (one, other), why)
     return left, true.size + false.size
+
+
+def _ways(yes: Sequence, no: Sequence) -> list[tuple[Sequence, Sequence]]:
+    """Both sides as they are, or as other tests leave them that stand on both, wherever they then differ.
+
+    ``if distributed: all_reduce`` on one side and on the other all_reduce after ``if not distributed: return`` are the same.
+    """
+    often = Counter(open_tests(yes) + open_tests(no))
+    keys = [key for key, times in often.items() if times > 1][:_TESTS]
+    if not keys:
+        return [(yes, no)]
+    out: list[tuple[Sequence, Sequence]] = []
+    for arms in product((True, False), repeat=len(keys)):
+        known = dict(zip(keys, arms, strict=True))
+        one, other = settled(yes, known), settled(no, known)
+        if shape(one) != shape(other):
+            out.append((one, other))
+    return out
 
 
 def _say(walker: Walker, places: list[Place], key: str, verdict: str, said: tuple[str, str], why: str) -> None:
@@ -106,7 +165,7 @@ def _judged(
 ) -> tuple[str, str]:
     """The verdict on sequences that differ."""
     if left:
-        if any(certain for *_, certain, _, _ in left) or not all(condition.sure for _, condition in places):
+        if any(one.certain for one in left) or not all(condition.sure for _, condition in places):
             return "mismatched", ""
         return "unknown", "a call that cannot be followed, or another test, may make up for it"
     if _forked(yes) or _forked(no):
@@ -122,9 +181,11 @@ def _left(
     """Collectives of one side that the other has not."""
     found: list[Left] = []
     certain, by_leaving = sure, False
+    leaving: ast.AST | None = None
     mine, others = _without(yes, no, False)
     if not mine and not others:
         by_leaving = True
+        leaving = _way_out(yes, no)
         mine, others = _without(yes, no, True)
         certain = False  # another test, which need not hold, decides with it
     for have, lack, arm in ((mine, others, True), (others, mine, False)):
@@ -142,7 +203,9 @@ def _left(
                 _arm(one.path, key) is (not arm) and _compatible_but(one.path, event.path, key) for one in hidden
             )
             texts = said if arm else said[::-1]
-            found.append((event, key, arm, certain and event.sure and not covered, *texts))
+            found.append(Left(event, key, arm, certain and event.sure and not covered, *texts, leaving))
+            if by_leaving:
+                return found  # what comes later has the same cause
     return found
 
 
@@ -156,10 +219,20 @@ def _without(yes: Sequence, no: Sequence, leaving: bool) -> tuple[list[Op], list
     true, false = [op for op in flat(yes) if op.event.code], [op for op in flat(no) if op.event.code]
     if not leaving:
         return _minus(true, false), _minus(false, true)
-    only_yes, only_no = ways_out(yes) - ways_out(no), ways_out(no) - ways_out(yes)
+    first, second = frozenset(ways_out(yes)), frozenset(ways_out(no))
+    only_yes, only_no = first - second, second - first
     if only_yes:
         return [], _minus(false, flat(yes, only_yes))
     return _minus(true, flat(no, only_no)) if only_no else [], []
+
+
+def _way_out(yes: Sequence, no: Sequence) -> ast.AST | None:
+    """The first test of a way out that one side has and the other has not."""
+    first, second = ways_out(yes), ways_out(no)
+    only = {number: test for number, test in first.items() if number not in second} or {
+        number: test for number, test in second.items() if number not in first
+    }
+    return next(iter(only.values()), None)
 
 
 def _minus(have: list[Op], other: list[Op]) -> list[Op]:
@@ -264,9 +337,13 @@ def _tests(walker: Walker) -> dict[str, tuple[Branch, dict[int, Branch]]]:
 def _where(event: Event, first: Branch, around: dict[int, Branch]) -> str:
     """Where the test stands that decides about a collective; the first one, if the collective is in no arm of any."""
     branch = around.get(id(event), first)
-    line = getattr(branch.node, "lineno", 1)
-    name = "" if branch.file is event.file else f"{branch.file.path.replace(os.sep, '/').rpartition('/')[2]}, "
-    return f" ({name}line {line})"
+    return f" ({_line(branch.node, branch.file, event.file)})"
+
+
+def _line(node: ast.AST, file: File, here: File) -> str:
+    """The line of something, with its file if that is another one."""
+    name = "" if file is here else f"{file.path.replace(os.sep, '/').rpartition('/')[2]}, "
+    return f"{name}line {getattr(node, 'lineno', 1)}"
 
 
 def _arm(path: Path, key: str) -> bool | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..methods import class_of, lineage
 from ..project import Definition, File, Project, dotted_text
 from ..records import Thing
 from ..walk import Walker
@@ -12,21 +13,22 @@ from ..walk import Walker
 
 def classes(walker: Walker, thing: Thing) -> list[tuple[File, ast.ClassDef]]:
     """The class of a thing and the project's classes that it derives from."""
-    out: list[tuple[File, ast.ClassDef]] = []
-    for held in thing.attrs.get("class", ()):
-        if isinstance(held.node, ast.ClassDef) and held.file is not None:
-            _bases(walker, held.file, held.node, out)
-    return out
+    target = class_of(thing)
+    found = lineage(walker.project, target) if target is not None else ()
+    return [(one.file, one.node) for one in found if not isinstance(one, str) and isinstance(one.node, ast.ClassDef)]
 
 
-def _bases(walker: Walker, file: File, node: ast.ClassDef, out: list[tuple[File, ast.ClassDef]]) -> None:
-    if len(out) > 6 or any(have is node for _, have in out):
-        return
-    out.append((file, node))
-    for base in node.bases:
-        found = walker.project.resolve(file, dotted_text(base)) if dotted_text(base) else ""
-        if isinstance(found, Definition) and isinstance(found.node, ast.ClassDef):
-            _bases(walker, found.file, found.node, out)
+def all_parts(whole: Thing, apart: str = "") -> Iterator[Thing]:
+    """The parts of a thing and theirs, each once; those with the mark ``apart`` are passed over with all that is in them."""
+    seen, waiting = {whole}, [whole]
+    while waiting:
+        one = waiting.pop()
+        for name, things in one.attrs.items():
+            for part in things if name not in ("class", "tied with") else ():
+                if part not in seen and not (apart and any(mark.what == apart for mark in part.marks)):
+                    seen.add(part)
+                    waiting.append(part)
+                    yield part
 
 
 def assignments(node: ast.ClassDef) -> Iterator[tuple[str, ast.Assign]]:

@@ -47,12 +47,9 @@ class _Reader(Cursor):
         assigned: list[Setting] = []
         while self.at < len(self.text):
             c = self.text[self.at]
-            if c in " \t\r":
-                self.at += 1
-            elif c == "\\" and self.text[self.at + 1 : self.at + 2] == "\n":
-                self.at += 2
-                self._newline()
-            elif c == "\n":
+            if self._space(c):
+                continue
+            if c == "\n":
                 self._end(words, assigned)
                 self.at += 1
                 self._newline()
@@ -70,6 +67,17 @@ class _Reader(Cursor):
             else:
                 self._next(words, assigned)
         self._end(words, assigned)
+
+    def _space(self, c: str) -> bool:
+        """Pass over white space, a line that goes on included; whether there was some."""
+        if c in " \t\r":
+            self.at += 1
+        elif c == "\\" and self.text[self.at + 1 : self.at + 2] == "\n":
+            self.at += 2
+            self._newline()
+        else:
+            return False
+        return True
 
     def _operator(self, words: list[Word], assigned: list[Setting]) -> None:
         two = self.text[self.at : self.at + 2]
@@ -223,12 +231,9 @@ class _Reader(Cursor):
             if c == ")":
                 self.at += 1
                 return out
-            if c in " \t\r":
-                self.at += 1
-            elif c == "\\" and self.text[self.at + 1 : self.at + 2] == "\n":
-                self.at += 2
-                self._newline()
-            elif c == "\n":
+            if self._space(c):
+                continue
+            if c == "\n":
                 self.at += 1
                 self._newline()
             elif c == "#":

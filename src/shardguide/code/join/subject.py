@@ -1,4 +1,4 @@
-"""The Join check: every Joinable against its hook, every Join against its loop."""
+"""One Joinable against its hook: what an iteration does, what the hook shadows, and what is wrong with it."""
 
 from __future__ import annotations
 
