@@ -89,8 +89,9 @@ def _call(walker: Walker, node: ast.Call) -> Things:
             owner, method = held, ""  # self.model(x)
     if owner and not method and any(one.kind == "method" for one in owner):
         owner, method = _bound(owner)  # sync = getattr(model, "no_sync"); step = self.train_step
-    args = tuple(walker.value(argument) for argument in node.args)
-    named = {keyword.arg or "**": walker.value(keyword.value) for keyword in node.keywords}
+    value = walker.value
+    args = tuple([value(argument) for argument in node.args])
+    named = {keyword.arg or "**": value(keyword.value) for keyword in node.keywords} if node.keywords else {}
     if "**" in named or (node.args and isinstance(node.args[-1], ast.Starred)):
         args, named = _spread(walker, node, args, named)
     name = short(full) if full else ""
@@ -109,10 +110,7 @@ def _call(walker: Walker, node: ast.Call) -> Things:
 def _held(owner: Things, name: str) -> Things:
     """What objects hold under a name that is called, where that is a model, or something that can be followed."""
     out = tuple(thing for one in owner if one.kind in _HOLDERS for thing in one.attrs.get(name, ()))
-    known = any(
-        thing.kind in ("fsdp1", "ddp", "module", *_CALLABLE) or any(mark.what == "fully_shard" for mark in thing.marks)
-        for thing in out
-    )
+    known = any(thing.kind in ("fsdp1", "ddp", "module", *_CALLABLE) or "fully_shard" in thing.had for thing in out)
     return out if known else ()
 
 
@@ -161,15 +159,19 @@ def _own(walker: Walker, call: Call, target: Definition) -> Things:
 def _wrapped(call: Call, owner: Thing | None = None) -> bool:
     """Whether a wrapped model is handed over, or an object has one, which may be run: then any function matters."""
     held = (*call.args, *call.named.values(), *(owner.attrs.values() if owner is not None else ()))
-    return any(
-        thing.kind in ("fsdp1", "ddp") or any(mark.what == "fully_shard" for mark in thing.marks)
-        for things in held
-        for thing in things
-    )
+    return any(thing.kind in ("fsdp1", "ddp") or "fully_shard" in thing.had for things in held for thing in things)
 
 
 def follow(walker: Walker, target: Definition, call: Call, owner: Thing | None, closure: bool = False) -> Things:
-    """Follow a function of the project, its decorators included."""
+    """Follow a function of the project, its decorators included; of several that may be meant none is sure."""
+    several = len(call.owner) > 1
+    walker.doubt += several
+    found = _follow(walker, target, call, owner, closure)
+    walker.doubt -= several
+    return found
+
+
+def _follow(walker: Walker, target: Definition, call: Call, owner: Thing | None, closure: bool) -> Things:
     node = target.node
     if not getattr(node, "decorator_list", None):
         return walker.enter(target, call.args, call.named, owner, closure)

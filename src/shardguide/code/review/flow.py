@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
-from shardguide.guidance.hints import TYPE_CHECKING
+from shardguide.guidance.hints import TYPE_CHECKING, Any
 
 from .conditions import Test, of_test
 from .loops import trip_count
@@ -13,7 +14,7 @@ from .records import Call, Condition, Path, Thing, Things
 from .state import State
 from .torch_names import short
 from .trace import Branch, Item, Leave, Loop, Scope, Unknown
-from .values import value
+from .values import value as value_of
 
 if TYPE_CHECKING:
     from .walk import Walker
@@ -24,12 +25,14 @@ class Flow(State):
 
     checks: Checks
 
-    def value(self, node: ast.expr) -> Things:
-        """What an expression stands for; every call in it is told to the checks once.
+    # What an expression stands for; every call in it is told to the checks once. ``migrate`` remembers here what each
+    # expression was: calls.py and values.py ask the walker, not the function.
+    if TYPE_CHECKING:
 
-        ``migrate`` remembers here what each expression was: calls.py and values.py ask the walker, not the function.
-        """
-        return value(self, node)  # type: ignore[arg-type]
+        def value(self, node: ast.expr) -> Things: ...  # noqa: D102
+
+    else:
+        value = value_of
 
     def block(self, body: list[ast.stmt]) -> bool:
         """Follow statements; True where the end is never reached."""
@@ -47,57 +50,75 @@ class Flow(State):
 
     def statement(self, node: ast.stmt) -> bool:
         """Follow one statement; True when control does not go on after it."""
-        if isinstance(node, ast.Expr):
-            given = node.value
-            things = self.value(given)
-            if isinstance(given, ast.Call):
-                self.checks.dropped(self, given, things)  # type: ignore[arg-type]
-                if _exits(given):
-                    self.trace.append(Leave("exit", node))
-                    return True
-        elif isinstance(node, ast.Assign):
-            things = self.value(node.value)
-            self.checks.assigned(self, node)  # type: ignore[arg-type]
-            for target in node.targets:
-                self.bind(target, things, node.value)
-        elif isinstance(node, (ast.AnnAssign, ast.AugAssign)):
-            if node.value is not None:
-                things = self.value(node.value)
-                if isinstance(node, ast.AnnAssign):
-                    self.bind(node.target, things, node.value)
-        elif isinstance(node, ast.If):
-            self.value(node.test)
-            return self.branch(node, of_test(self, node.test), node.body, node.orelse)  # type: ignore[arg-type]
-        elif isinstance(node, (ast.For, ast.AsyncFor)):
-            things = self.value(node.iter)
-            self.bind(node.target, self.elements(things, node.iter), None)
-            self.checks.loop(self, node)  # type: ignore[arg-type]
-            self._loop(node, things)
-        elif isinstance(node, ast.While):
-            self.value(node.test)
-            self._loop(node, ())
-        elif isinstance(node, (ast.With, ast.AsyncWith)):
-            return self._with(node)
-        elif isinstance(node, ast.Try) or node.__class__.__name__ == "TryStar":
-            return self._try(node)  # type: ignore[arg-type]  # 3.10 has no TryStar
-        elif isinstance(node, ast.Return):
-            if node.value is not None:
-                self.returned(node.value, self.value(node.value))
-            self.trace.append(Leave("return", node))
-            return True
-        elif isinstance(node, (ast.Raise, ast.Continue, ast.Break)):
-            self.trace.append(Leave(node.__class__.__name__.lower(), node))
-            return True
-        elif isinstance(node, ast.Match):
-            self._match(node, self.value(node.subject), 0)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            made = Thing("function", node.name, node)
-            made.file = self.frame.file
-            self.frame.env[node.name] = (made,)
-        elif isinstance(node, (ast.Assert, ast.Delete)):
-            for child in ast.iter_child_nodes(node):
-                if isinstance(child, ast.expr):
-                    self.value(child)
+        how = _STATEMENTS.get(node.__class__)
+        return how(self, node) if how is not None else False
+
+    def _expression(self, node: ast.Expr) -> bool:
+        given = node.value
+        things = self.value(given)
+        if isinstance(given, ast.Call):
+            self.checks.dropped(self, given, things)  # type: ignore[arg-type]
+            if _exits(given):
+                self.trace.append(Leave("exit", node))
+                return True
+        return False
+
+    def _assign(self, node: ast.Assign) -> bool:
+        things = self.value(node.value)
+        self.checks.assigned(self, node)  # type: ignore[arg-type]
+        for target in node.targets:
+            self.bind(target, things, node.value)
+        return False
+
+    def _annotated(self, node: ast.AnnAssign) -> bool:
+        if node.value is not None:
+            self.bind(node.target, self.value(node.value), node.value)
+        return False
+
+    def _augmented(self, node: ast.AugAssign) -> bool:
+        self.value(node.value)
+        return False
+
+    def _if(self, node: ast.If) -> bool:
+        self.value(node.test)
+        return self.branch(node, of_test(self, node.test), node.body, node.orelse)  # type: ignore[arg-type]
+
+    def _for(self, node: ast.For | ast.AsyncFor) -> bool:
+        things = self.value(node.iter)
+        self.bind(node.target, self.elements(things, node.iter), None)
+        self.checks.loop(self, node)  # type: ignore[arg-type]
+        self._loop(node, things)
+        return False
+
+    def _while(self, node: ast.While) -> bool:
+        self.value(node.test)
+        self._loop(node, ())
+        return False
+
+    def _return(self, node: ast.Return) -> bool:
+        if node.value is not None:
+            self.returned(node.value, self.value(node.value))
+        self.trace.append(Leave("return", node))
+        return True
+
+    def _leave(self, node: ast.Raise | ast.Continue | ast.Break) -> bool:
+        self.trace.append(Leave(node.__class__.__name__.lower(), node))
+        return True
+
+    def _cases(self, node: ast.Match) -> bool:
+        self._match(node, self.value(node.subject), 0)
+        return False
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+        made = Thing("function", node.name, node)
+        made.file = self.frame.file
+        self.frame.env[node.name] = (made,)
+        return False
+
+    def _parts(self, node: ast.Assert | ast.Delete) -> bool:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.value(child)
         return False
 
     def arm(self, conditions: Path, body: list[ast.stmt], trace: list[Item]) -> bool:
@@ -252,6 +273,31 @@ class Flow(State):
     def peek(self, node: ast.expr) -> Things:
         """What an expression that was looked at before stands for."""
         raise NotImplementedError
+
+
+_STATEMENTS: dict[type, Callable[[Any, Any], bool]] = {
+    ast.Expr: Flow._expression,
+    ast.Assign: Flow._assign,
+    ast.AnnAssign: Flow._annotated,
+    ast.AugAssign: Flow._augmented,
+    ast.If: Flow._if,
+    ast.For: Flow._for,
+    ast.AsyncFor: Flow._for,
+    ast.While: Flow._while,
+    ast.With: Flow._with,
+    ast.AsyncWith: Flow._with,
+    ast.Try: Flow._try,
+    getattr(ast, "TryStar", ast.Try): Flow._try,  # 3.10 has none
+    ast.Return: Flow._return,
+    ast.Raise: Flow._leave,
+    ast.Continue: Flow._leave,
+    ast.Break: Flow._leave,
+    ast.Match: Flow._cases,
+    ast.FunctionDef: Flow._function,
+    ast.AsyncFunctionDef: Flow._function,
+    ast.Assert: Flow._parts,
+    ast.Delete: Flow._parts,
+}
 
 
 def only_unknown(items: list[Item]) -> list[Item]:

@@ -33,7 +33,6 @@ class File:
     """One parsed file."""
 
     __slots__ = (
-        "_heads",
         "_lines",
         "_nodes",
         "base",
@@ -44,7 +43,9 @@ class File:
         "constructors",
         "folder",
         "functions",
+        "heads",
         "imports",
+        "names",
         "path",
         "stars",
         "survey",
@@ -61,6 +62,7 @@ class File:
         self.tree = tree
         self._lines: list[bytes] | None = None
         self._nodes: set[int] | None = None
+        self.names: dict[str, str | Definition] = {}  # what dotted names mean, as far as they were asked for
         self.folder = os.path.dirname(base)  # noqa: PTH120
         self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self.classes: dict[str, ast.ClassDef] = {}
@@ -69,11 +71,11 @@ class File:
         self.imports, self.stars = survey.imports, survey.stars
         self.calls, self.called, self.constructors = survey.calls, survey.called, survey.constructors
         self._define(tree.body)
-        self._heads = {*self.imports, *self.functions, *self.classes, *self.values}
+        self.heads = {*self.imports, *self.functions, *self.classes, *self.values}
 
     def knows(self, name: str) -> bool:
         """Whether a name may be one of this file's own or imported ones; any may that a star import could have brought."""
-        return name in self._heads or bool(self.stars)
+        return name in self.heads or bool(self.stars)
 
     def _define(self, body: list[ast.stmt]) -> None:
         for node in body:
@@ -129,7 +131,6 @@ class Project:
         self._by_base: dict[str, File] = {}
         self._waiting: dict[str, tuple[str, str]] = {}  # files that are read once somebody imports them
         self._modules: dict[tuple[str, str], File | None] = {}
-        self._names: dict[tuple[int, str], str | Definition] = {}
         self._methods: dict[ast.ClassDef, dict[str, Function]] = {}
         self.inherits: dict[tuple[ast.AST, str], Definition | None] = {}  # see methods.inherited
 
@@ -226,10 +227,10 @@ class Project:
 
     def resolve(self, file: File, dotted: str, depth: int = _DEPTH) -> str | Definition:
         """What a dotted name of a file means: a definition of the project, or the full name of something from elsewhere ("")."""
-        key = (id(file), dotted)
-        known = self._names.get(key)
+        names = file.names
+        known = names.get(dotted)
         if known is None:
-            known = self._names[key] = self._resolve(file, dotted, depth)
+            known = names[dotted] = self._resolve(file, dotted, depth)
         return known
 
     def _resolve(self, file: File, dotted: str, depth: int) -> str | Definition:
@@ -284,10 +285,16 @@ class Project:
 
 def dotted_text(node: ast.AST) -> str:
     """``a.b.c`` as text; "" for anything else."""
-    if isinstance(node, ast.Name):
-        return node.id
+    kind = node.__class__
+    if kind is ast.Name:
+        return node.id  # type: ignore[attr-defined, no-any-return]
     parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+    while kind is ast.Attribute:
+        parts.append(node.attr)  # type: ignore[attr-defined]
+        node = node.value  # type: ignore[attr-defined]
+        kind = node.__class__
+    if kind is not ast.Name:
+        return ""
+    parts.append(node.id)  # type: ignore[attr-defined]
+    parts.reverse()
+    return ".".join(parts)

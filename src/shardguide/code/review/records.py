@@ -69,7 +69,7 @@ Path = tuple[Condition, ...]
 class Thing:
     """What a name stands for: a model, an optimizer, a rank; identity matters, since fully_shard changes its argument in place."""
 
-    __slots__ = ("attrs", "file", "kind", "marks", "name", "node", "of", "sure")
+    __slots__ = ("attrs", "file", "had", "kind", "marks", "name", "node", "of", "sure")
 
     def __init__(self, kind: str, name: str = "", node: ast.AST | None = None, sure: bool = True) -> None:
         self.kind = kind
@@ -79,6 +79,7 @@ class Thing:
         self.of: tuple[Thing, ...] = ()  # what it was made from: parameters of a model, an optimizer of parameters
         self.attrs: dict[str, Things] = {}
         self.marks: list[Mark] = []  # what happened to it, in order
+        self.had: set[str] = set()  # what they say
         self.file: File | None = None
 
     def home(self, otherwise: File) -> File:
@@ -146,7 +147,7 @@ def implied(mark: Path, here: Path) -> bool:
 def marked(thing: Thing, what: str, path: Path, before: int = -1) -> str:
     """Say "yes", "maybe" or "no": whether ``what`` happened to the thing on the way to ``path``."""
     answer = "no"
-    for mark in thing.marks:
+    for mark in thing.marks if what in thing.had else ():
         if mark.what != what or (before >= 0 and mark.at >= before):
             continue
         if implied(mark.path, path):

@@ -6,6 +6,7 @@ The method is PARCOACH's for MPI: a collective is safe when every rank executes 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from functools import lru_cache
 
 from shardguide.guidance.hints import NamedTuple
@@ -23,6 +24,11 @@ class Op(NamedTuple):
     text: str
     event: Event
 
+    @property
+    def meets(self) -> tuple[str, str]:
+        """What it meets on other ranks: the same operation of the same group, waited for at once or later."""
+        return self.event.what, self.event.group
+
 
 class Fork(NamedTuple):
     """Two ways that a test of something else decides."""
@@ -32,6 +38,7 @@ class Fork(NamedTuple):
     one: Sequence
     other: Sequence
     decided: Condition | None = None  # what holds on the way ``one``; None where it is more than one condition
+    returns: bool = False  # one of the ways left a function, so that what came after it there is on the other alone
 
 
 class Turns(NamedTuple):
@@ -164,7 +171,7 @@ class Reader:
             return (Same(item),)
         if item.final is None:
             body = self.read(item.body)
-            return _without_last(body, "return") if item.node is not None else body
+            return _closed(body) if item.node is not None else body
         body, final = self.read(item.body), self.read(item.final)
         if body and ends(body[-1]):
             return (*body[:-1], *final, body[-1])
@@ -230,6 +237,31 @@ def holders(items: list[Item], key: str, found: set[int]) -> bool:
             found.add(id(item))
             here = True
     return here
+
+
+def _closed(sequence: Sequence) -> Sequence:
+    """The sequence of a function for its caller: what follows a way that returns is on the other way alone."""
+    out: list[Part] = []
+    for at, part in enumerate(sequence):
+        if isinstance(part, Out) and part.kind == "return":
+            break
+        if isinstance(part, Fork) and (_returns(part.one) or _returns(part.other)):
+            rest = sequence[at + 1 :]
+            one, other = _closed((*part.one, *rest)), _closed((*part.other, *rest))
+            out += one if _alike(one, other) else (part._replace(one=one, other=other, returns=True),)
+            break
+        out.append(part)
+    return tuple(out)
+
+
+def _returns(sequence: Sequence) -> bool:
+    """Whether a sequence returns on some way, loops aside."""
+    return any(
+        part.kind == "return"
+        if isinstance(part, Out)
+        else isinstance(part, Fork) and (_returns(part.one) or _returns(part.other))
+        for part in sequence
+    )
 
 
 def _without_last(sequence: Sequence, kind: str) -> Sequence:
@@ -322,7 +354,7 @@ def _shape(sequence: Sequence, all_groups: bool) -> list[object]:
     for part in sequence:
         if isinstance(part, Op):
             if part.event.code or all_groups:
-                out.append(part.text)
+                out.append(part.meets)
         elif isinstance(part, Turns):
             body = _shape(part.body, all_groups)
             if body:
@@ -364,15 +396,33 @@ def _flat(sequence: Sequence, tests: frozenset[int]) -> tuple[list[Op], bool]:
                 return out, True
         elif isinstance(part, Fork):
             if id(part.test) in tests:
-                way, left = _flat(part.one if leaves(part.one) else part.other, tests)
+                if leaves(part.one) or leaves(part.other):
+                    way, left = _flat(part.one if leaves(part.one) else part.other, tests)
+                else:
+                    ways = (_flat(part.one, tests)[0], _flat(part.other, tests)[0])
+                    way, left = min(ways, key=len), False
                 out.extend(way)
                 if left:
                     return out, True
             else:
-                out.extend(_flat(part.one, tests)[0] + _flat(part.other, tests)[0])
+                out.extend(_either(_flat(part.one, tests)[0], _flat(part.other, tests)[0]))
         else:
             return out, True
     return out, False
+
+
+def _either(one: list[Op], other: list[Op]) -> list[Op]:
+    """All collectives of two ways; what both have, such as all that follows a test, once."""
+    if not one or not other:
+        return one or other
+    have = Counter(id(op.event) for op in one)
+    out = list(one)
+    for op in other:
+        if have[id(op.event)]:
+            have[id(op.event)] -= 1
+        else:
+            out.append(op)
+    return out
 
 
 def ways_out(sequence: Sequence) -> dict[int, ast.AST]:
@@ -380,7 +430,7 @@ def ways_out(sequence: Sequence) -> dict[int, ast.AST]:
     found: dict[int, ast.AST] = {}
     for part in sequence:
         if isinstance(part, Fork):
-            if leaves(part.one) or leaves(part.other):
+            if part.returns or leaves(part.one) or leaves(part.other):
                 found[id(part.test)] = part.test
             found |= ways_out(part.one) | ways_out(part.other)
         elif isinstance(part, (Turns, Always)):

@@ -67,6 +67,7 @@ class State:
         self.frames = 0
         self.budget = BUDGET
         self.loop_depth = 0
+        self.doubt = 0  # calls around that may be of another function
         self.events: list[Event] = []
         self.trace: list[Item] = []  # where the next collective goes
         self.roots: list[list[Item]] = [self.trace]  # what is executed from each way in
@@ -107,6 +108,7 @@ class State:
             for thing in things:
                 if thing.kind != "constant" and len(thing.marks) < MARKS:
                     thing.marks.append(made)
+                    thing.had.add(what)
 
     def note(self, what: str, node: ast.AST, things: Things = ()) -> None:
         """Note that something happened."""
@@ -125,7 +127,7 @@ class State:
 
     def event(self, code: str, what: str, node: ast.AST, sure: bool = True, group: str = "", mode: str = "") -> None:
         """A collective takes place here; one of a group of its own has no code, since only members call it."""
-        made = Event(code, what, node, self.frame.file, self.path, sure, group, mode)
+        made = Event(code, what, node, self.frame.file, self.path, sure and not self.doubt, group, mode)
         if code:
             self.events.append(made)
         self.met += 1

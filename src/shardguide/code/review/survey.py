@@ -104,7 +104,8 @@ class Survey:
                 for item in node.body:  # type: ignore[attr-defined]
                     if isinstance(item, ast.FunctionDef) and item.name == "__init__":
                         self.constructors.append((node.name, item))  # type: ignore[attr-defined]
-            for value in node.__dict__.values():
+            for name in _FIELDS.get(kind) or _fields(kind):
+                value = getattr(node, name)
                 inner = value.__class__
                 if inner is list:
                     for one in value:
@@ -114,14 +115,14 @@ class Survey:
                                 names.append(one)
                             else:
                                 bound.add(one.id)
-                        elif inner is not ast.Constant and isinstance(one, ast.AST):
+                        elif inner is not ast.Constant and one is not None:
                             add((one, users, within))
                 elif inner is ast.Name:
                     if value.ctx.__class__ is ast.Load:
                         names.append(value)
                     else:
                         bound.add(value.id)
-                elif inner is not ast.Constant and inner is not ast.Load and isinstance(value, ast.AST):
+                elif inner is not ast.Constant and value is not None:
                     add((value, users, within))
         for given, users in handed:
             name = _last(given)
@@ -137,6 +138,36 @@ class Survey:
             if full is not None:
                 for all_names in users:
                     all_names.add(full.rpartition(".")[2])
+
+
+_FIELDS: dict[type, tuple[str, ...]] = {}
+# Fields that hold no nodes, or none of interest: texts, numbers, operators.
+_NO_NODES = frozenset(
+    [
+        *(
+            "arg",
+            "asname",
+            "attr",
+            "conversion",
+            "ctx",
+            "id",
+            "is_async",
+            "kind",
+            "kwd_attrs",
+            "level",
+            "lineno",
+            "module",
+        ),
+        *("name", "names", "op", "ops", "rest", "simple", "str", "tag", "type_comment", "type_ignores"),
+    ]
+)
+
+
+def _fields(kind: type) -> tuple[str, ...]:
+    """The fields of a kind of node that hold nodes."""
+    names: tuple[str, ...] = () if kind is ast.MatchSingleton else kind._fields  # type: ignore[attr-defined]
+    found = _FIELDS[kind] = tuple(name for name in names if name not in _NO_NODES)
+    return found
 
 
 def _last(node: ast.expr) -> str:

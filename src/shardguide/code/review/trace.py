@@ -265,7 +265,10 @@ def conditions(items: list[Item], kind: str, own: bool = False) -> dict[str, lis
             what = item.__class__
             if what is Branch:
                 seen: dict[str, Condition] = {}
-                for condition in (*item.holds, *item.fails):  # type: ignore[union-attr]
+                for condition in item.holds:  # type: ignore[union-attr]
+                    if condition.kind == kind:
+                        seen.setdefault(condition.key, condition)
+                for condition in item.fails:  # type: ignore[union-attr]
                     if condition.kind == kind:
                         seen.setdefault(condition.key, condition)
                 for key, condition in seen.items():

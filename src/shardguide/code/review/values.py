@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections.abc import Callable
 
-from shardguide.guidance.hints import TYPE_CHECKING
+from shardguide.guidance.hints import TYPE_CHECKING, Any
 
 from .calls import call_value
 from .conditions import of_test, rank_test
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 _BUILTINS = frozenset(dir(builtins))
 _OTHER_RANKS = ("lora", "dora", "peft", "adapter")  # whose rank is that of a matrix
 # Flags handed to a function, which decide its branches: see Walker.enter and conditions.of_test.
-_PLAIN = (bool, type(None))
 _CONSTANTS = {key: (Thing("constant", repr(key)),) for key in (True, False, None)}
 # Attributes of FSDP1 that a check wants to hear of.
 PRIVATE = frozenset({"_fsdp_wrapped_module", "_handle", "_flat_param", "_all_handles"})
@@ -34,34 +34,12 @@ def _negative(node: ast.UnaryOp) -> bool:
 
 def value(walker: Walker, node: ast.expr) -> Things:
     """What ``node`` stands for; every call inside it is told to the checks once, inner ones first."""
-    kind = type(node)
-    if kind is ast.Name:
-        return _name(walker, node)  # type: ignore[arg-type]
-    if kind is ast.Constant:
-        return _CONSTANTS.get(node.value, ()) if node.value.__class__ in _PLAIN else ()  # type: ignore[attr-defined]
-    if kind is ast.Attribute:
-        return _attribute(walker, node)  # type: ignore[arg-type]
-    if kind is ast.Call:
-        found = walker.cache[id(node)] = call_value(walker, node)  # type: ignore[arg-type]
-        return found
-    if kind in (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp):
-        return _comprehension(walker, node)  # type: ignore[arg-type]
-    if kind is ast.Lambda:
-        return ()
-    if kind is ast.Subscript:
-        return _subscript(walker, node)  # type: ignore[arg-type]
-    if kind is ast.IfExp:
-        return _if_expression(walker, node)  # type: ignore[arg-type]
-    if kind is ast.BoolOp and isinstance(node.values[-1], ast.Call) and _is_and(node):  # type: ignore[attr-defined, arg-type]
-        return _and(walker, node)  # type: ignore[arg-type]
-    if kind is ast.Dict:
-        return _dict(walker, node)  # type: ignore[arg-type]
-    if kind is ast.NamedExpr:
-        things = walker.value(node.value)  # type: ignore[attr-defined]
-        walker.bind(node.target, things, None)  # type: ignore[attr-defined]
-        return things
-    if kind is ast.UnaryOp and _negative(node):  # type: ignore[arg-type]
-        return (Thing("constant", walker.source(node)),)
+    how = _VALUES.get(node.__class__)
+    return how(walker, node) if how is not None else _parts(walker, node)
+
+
+def _parts(walker: Walker, node: ast.expr) -> Things:
+    """Every part is looked at; what they stand for together depends on what holds them."""
     out: list[Thing] = []
     for part in node.__dict__.values():
         if part.__class__ is list:
@@ -70,6 +48,7 @@ def value(walker: Walker, node: ast.expr) -> Things:
                     out.extend(walker.value(child))
         elif isinstance(part, ast.expr):
             out.extend(walker.value(part))
+    kind = node.__class__
     if kind in (ast.Compare, ast.BoolOp, ast.UnaryOp):
         return _test(walker, node)
     if kind in (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.Starred, ast.Await):
@@ -79,6 +58,30 @@ def value(walker: Walker, node: ast.expr) -> Things:
     if kind is ast.BinOp:
         return tuple(thing for thing in out if thing.kind in ("params", "param"))
     return tuple(thing for thing in out if thing.kind in ("rank", "local_rank")) if kind is ast.FormattedValue else ()
+
+
+def _constant(walker: Walker, node: ast.Constant) -> Things:
+    given = node.value
+    return _CONSTANTS[given] if given is True or given is False or given is None else ()
+
+
+def _called(walker: Walker, node: ast.Call) -> Things:
+    found = walker.cache[id(node)] = call_value(walker, node)
+    return found
+
+
+def _named(walker: Walker, node: ast.NamedExpr) -> Things:
+    things = walker.value(node.value)
+    walker.bind(node.target, things, None)
+    return things
+
+
+def _signed(walker: Walker, node: ast.UnaryOp) -> Things:
+    return (Thing("constant", walker.source(node)),) if _negative(node) else _parts(walker, node)
+
+
+def _none(walker: Walker, node: ast.expr) -> Things:
+    return ()
 
 
 def _if_expression(walker: Walker, node: ast.IfExp) -> Things:
@@ -107,6 +110,8 @@ def _is_and(node: ast.BoolOp) -> bool:
 
 def _and(walker: Walker, node: ast.BoolOp) -> Things:
     """``rank == 0 and dist.barrier()``: what comes last is reached if all before it hold."""
+    if not isinstance(node.values[-1], ast.Call) or not _is_and(node):
+        return _parts(walker, node)
     for part in node.values[:-1]:
         walker.value(part)
     rank = [found for part in node.values[:-1] if (found := rank_test(walker, part)) is not None]
@@ -282,3 +287,22 @@ def _comprehension(walker: Walker, node: ast.ListComp | ast.GeneratorExp | ast.S
 
 def _taken(walker: Walker, node: ast.expr) -> Things:
     return walker.elements(walker.value(node), node)
+
+
+_VALUES: dict[type, Callable[[Any, Any], Things]] = {
+    ast.Name: _name,
+    ast.Constant: _constant,
+    ast.Attribute: _attribute,
+    ast.Call: _called,
+    ast.ListComp: _comprehension,
+    ast.GeneratorExp: _comprehension,
+    ast.SetComp: _comprehension,
+    ast.DictComp: _comprehension,
+    ast.Lambda: _none,
+    ast.Subscript: _subscript,
+    ast.IfExp: _if_expression,
+    ast.BoolOp: _and,
+    ast.Dict: _dict,
+    ast.NamedExpr: _named,
+    ast.UnaryOp: _signed,
+}

@@ -18,7 +18,9 @@ from .trace import Scope, quiet
 
 _DEPTH = 7  # calls into the project, one inside the other
 _TIMES, _OFTEN = 2, 10  # how often a function is followed: with nothing known of its arguments, and with something
-_NOTABLE = frozenset({"constant", "fsdp1", "ddp", "optimizer", "rank", "sampler", "scaler", "modulelist", "params", "module"})
+_NOTABLE = frozenset(
+    {"constant", "fsdp1", "ddp", "optimizer", "rank", "sampler", "scaler", "modulelist", "params", "module"}
+)
 _SLIGHT = frozenset({"escaped", "called", "looped over", "filled"})  # marks that make nothing of a thing
 _RANKS = {"rank": "rank", "global_rank": "rank", "local_rank": "local_rank"}
 
@@ -275,9 +277,8 @@ class Walker(Flow):
             for thing in things:
                 if thing.kind in _NOTABLE:
                     return True
-                for mark in thing.marks:
-                    if mark.what not in _SLIGHT and not mark.what.startswith("method "):
-                        return True
+                if any(what not in _SLIGHT and not what.startswith("method ") for what in thing.had):
+                    return True
         return False
 
     def peek(self, node: ast.expr) -> Things:
@@ -294,13 +295,13 @@ class Walker(Flow):
     def resolved(self, node: ast.AST) -> str | Definition:
         """What a dotted name means: a definition of the project, or the full name of something from outside; "" for anything else."""
         inner = node
-        while isinstance(inner, ast.Attribute):
+        while inner.__class__ is ast.Attribute:
             inner = inner.value
-        if not isinstance(inner, ast.Name):
+        if inner.__class__ is not ast.Name:
             return ""
-        head = inner.id
+        head: str = inner.id
         file = self.frame.file
-        if not file.knows(head) or (head in self.frame.env and head not in file.imports):
+        if (head not in file.heads and not file.stars) or (head in self.frame.env and head not in file.imports):
             return ""
         return self.project.resolve(file, dotted_text(node))
 

@@ -75,6 +75,10 @@ AREAS = (
 )
 
 
+# Of these an assignment to a name says nothing that a check asks for.
+_PLAIN = frozenset({ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Compare, ast.UnaryOp, ast.JoinedStr})
+
+
 def _by_name(attribute: str) -> dict[str, list[Callable[[Walker, Call], None]]]:
     out: dict[str, list[Callable[[Walker, Call], None]]] = {}
     for area in AREAS:
@@ -125,7 +129,9 @@ class AllChecks(Checks):
             check(walker, node, item, name)
 
     def assigned(self, walker: Walker, node: ast.Assign) -> None:
-        """An assignment."""
+        """An assignment; that of a plain value to a plain name tells nothing."""
+        if len(node.targets) == 1 and node.targets[0].__class__ is ast.Name and node.value.__class__ in _PLAIN:
+            return
         for check in self.assignments:
             check(walker, node)
 

@@ -199,7 +199,9 @@ class _File:
         exits: list[ast.If] = []
         for node in kept[ast.Try]:
             assert isinstance(node, ast.Try)
-            whatever = any(handler.type is None or dotted_text(handler.type) == "Exception" for handler in node.handlers)
+            whatever = any(
+                handler.type is None or dotted_text(handler.type) == "Exception" for handler in node.handlers
+            )
             if whatever and _choice(node.body):
                 self.guarded.append((node.lineno, node.end_lineno or node.lineno))
             elif any(handler.type is not None and "Error" in ast.dump(handler.type) for handler in node.handlers):

@@ -48,7 +48,9 @@ def _devices(walker: Walker, call: Call, ids: ast.expr | None) -> None:
     """device_ids is a list; without one, and without set_device, a model on the GPU is on GPU 0."""
     local = call.things("device_ids", 1)
     if isinstance(constant(ids), int) or (
-        isinstance(ids, (ast.Name, ast.Call)) and not isinstance(bound(walker, ids), _LISTS) and any(t.kind in ("rank", "local_rank") and t.sure for t in local)
+        isinstance(ids, (ast.Name, ast.Call))
+        and not isinstance(bound(walker, ids), _LISTS)
+        and any(t.kind in ("rank", "local_rank") and t.sure for t in local)
     ):
         edits = replace(ids, f"[{walker.source(ids)}]") if ids is not None else ()
         walker.report("FSD516", call.node, True, *edits)

@@ -87,7 +87,7 @@ def compare(walker: Walker) -> None:
             test = (key if arm else f"not ({key})") + _where(event, *tests[key])
         else:
             where = _line(out, walker.file_of(out), event.file)
-            test = f"ranks with {f'not ({key})' if arm else key} do not leave before ({where})"
+            test = f"{where} lets ranks with {f'not ({key})' if arm else key} go on"
         walker.report_at(
             event.code, event.file, event.node, certain, what=event.what, test=test, one=mine, others=others
         )
@@ -136,8 +136,9 @@ def _ways(yes: Sequence, no: Sequence) -> list[tuple[Sequence, Sequence]]:
 
     ``if distributed: all_reduce`` on one side and on the other all_reduce after ``if not distributed: return`` are the same.
     """
+    here, there = _between(yes, no)
     often = Counter(open_tests(yes) + open_tests(no))
-    keys = [key for key, times in often.items() if times > 1][:_TESTS]
+    keys = [key for key in dict.fromkeys(open_tests(here) + open_tests(there)) if often[key] > 1][:_TESTS]
     if not keys:
         return [(yes, no)]
     out: list[tuple[Sequence, Sequence]] = []
@@ -189,10 +190,10 @@ def _left(
         mine, others = _without(yes, no, True)
         certain = False  # another test, which need not hold, decides with it
     for have, lack, arm in ((mine, others, True), (others, mine, False)):
-        rest = Counter(op.text for op in lack)
+        rest = Counter(op.meets for op in lack)
         for op in have:
-            if rest[op.text]:
-                rest[op.text] -= 1
+            if rest[op.meets]:
+                rest[op.meets] -= 1
                 continue
             event = op.event
             if any(condition.kind == "guard" for condition in event.path):
@@ -251,17 +252,17 @@ def _crossed(yes: Sequence, no: Sequence) -> tuple[Op, Op] | None:
     if _forked(yes) or _forked(no):
         return None
     true, false = flat(yes), flat(no)
-    common = Counter(op.text for op in true) & Counter(op.text for op in false)
+    common = Counter(op.meets for op in true) & Counter(op.meets for op in false)
     rows = []
     for ops in (true, false):
         left, row = Counter(common), []
         for op in ops:
-            if left[op.text]:
-                left[op.text] -= 1
+            if left[op.meets]:
+                left[op.meets] -= 1
                 row.append(op)
         rows.append(row)
     for one, other in zip(*rows, strict=True):
-        if one.text != other.text:
+        if one.meets != other.meets:
             return one, other
     return None
 
@@ -272,6 +273,12 @@ def _forked(sequence: Sequence) -> bool:
 
 def _apart(yes: Sequence, no: Sequence) -> tuple[str, str]:
     """Both sequences in words, from where they differ to where they meet again."""
+    one, other = _between(yes, no)
+    return words(one), words(other)
+
+
+def _between(yes: Sequence, no: Sequence) -> tuple[Sequence, Sequence]:
+    """Both sequences from where they differ to where they meet again; inside of a loop or a test, if all else is the same."""
     start = 0
     while start < min(len(yes), len(no)) and shape(yes[start : start + 1]) == shape(no[start : start + 1]):
         start += 1
@@ -280,8 +287,18 @@ def _apart(yes: Sequence, no: Sequence) -> tuple[str, str]:
     while together and end < min(len(yes), len(no)) - start and shape(yes[-1 - end :][:1]) == shape(no[-1 - end :][:1]):
         end += 1
     if start == len(yes) == len(no):
-        return words(yes), words(no)
-    return words(yes[start : len(yes) - end]), words(no[start : len(no) - end])
+        return yes, no
+    one, other = yes[start : len(yes) - end], no[start : len(no) - end]
+    if len(one) == len(other) == 1:
+        here, there = one[0], other[0]
+        if isinstance(here, Turns) and isinstance(there, Turns) and here.over == there.over:
+            return _between(here.body, there.body)
+        if isinstance(here, Fork) and isinstance(there, Fork) and here.test is there.test:
+            ways = [(here.one, there.one), (here.other, there.other)]
+            differing = [way for way in ways if shape(way[0]) != shape(way[1])]
+            if len(differing) == 1:
+                return _between(*differing[0])
+    return one, other
 
 
 def _local(walker: Walker, root: list[Item], branch: Branch, condition: Condition) -> None:
