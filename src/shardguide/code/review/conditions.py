@@ -112,7 +112,7 @@ def _no_rank(walker: Walker, node: ast.Compare) -> bool | None:
         with_ = ast.literal_eval(node.comparators[0])
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
-    if not text[:1] == "-" or not text[1:].isdigit():
+    if text[:1] != "-" or not text[1:].isdigit():
         return None
     number = int(text)
     op = node.ops[0]

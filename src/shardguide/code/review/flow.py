@@ -77,6 +77,17 @@ class Flow(State):
 
     def _augmented(self, node: ast.AugAssign) -> bool:
         self.value(node.value)
+        if isinstance(node.target, ast.Name):
+            self.frame.written[node.target.id] = None  # it is more than it was bound to
+        return False
+
+    def _assert(self, node: ast.Assert) -> bool:
+        self._parts(node)
+        test = of_test(self, node.test)  # type: ignore[arg-type]
+        if any(one.kind == "rank" for one in (*test.holds, *test.fails)):
+            made = Branch(node, self.frame.file, test.holds, test.fails)
+            made.other.append(Leave("raise", node))
+            self.trace.append(made)
         return False
 
     def _if(self, node: ast.If) -> bool:
@@ -295,7 +306,7 @@ _STATEMENTS: dict[type, Callable[[Any, Any], bool]] = {
     ast.Match: Flow._cases,
     ast.FunctionDef: Flow._function,
     ast.AsyncFunctionDef: Flow._function,
-    ast.Assert: Flow._parts,
+    ast.Assert: Flow._assert,
     ast.Delete: Flow._parts,
 }
 

@@ -154,6 +154,8 @@ class Reader:
 
     def _loop(self, item: Loop) -> Sequence:
         body = _without_last(self.read(item.body), "continue")
+        if isinstance(item.node, ast.While) and isinstance(item.node.test, ast.Constant):
+            body = _sooner(body)
         if not body:
             return ()
         last = body[-1]
@@ -239,6 +241,23 @@ def holders(items: list[Item], key: str, found: set[int]) -> bool:
     return here
 
 
+def _sooner(body: Sequence) -> Sequence:
+    """A turn of an endless loop without the ways that begin it anew before any collective: they only delay it."""
+    out: list[Part] = []
+    for at, part in enumerate(body):
+        if not isinstance(part, Fork):
+            return (*out, *body[at:])
+        if part.one == (Out("continue"),):
+            out += part.other
+        elif part.other == (Out("continue"),):
+            out += part.one
+        else:
+            return (*out, *body[at:])
+        if out:
+            return (*out, *body[at + 1 :])
+    return tuple(out)
+
+
 def _closed(sequence: Sequence) -> Sequence:
     """The sequence of a function for its caller: what follows a way that returns is on the other way alone."""
     out: list[Part] = []
@@ -288,6 +307,11 @@ def ends(part: Part) -> bool:
     if isinstance(part, Out):
         return True
     return isinstance(part, Fork) and bool(part.one and part.other) and ends(part.one[-1]) and ends(part.other[-1])
+
+
+def fails(sequence: Sequence) -> bool:
+    """Whether a sequence ends with an error, on whatever way: the run ends there, and nobody waits for long."""
+    return bool(sequence) and isinstance(sequence[-1], Out) and sequence[-1].kind == "raise"
 
 
 def leaves(sequence: Sequence) -> bool:

@@ -22,7 +22,7 @@ _NOTABLE = frozenset(
     {"constant", "fsdp1", "ddp", "optimizer", "rank", "sampler", "scaler", "modulelist", "params", "module"}
 )
 _SLIGHT = frozenset({"escaped", "called", "looped over", "filled"})  # marks that make nothing of a thing
-_RANKS = {"rank": "rank", "global_rank": "rank", "local_rank": "local_rank"}
+RANKS = {"rank": "rank", "global_rank": "rank", "local_rank": "local_rank"}
 
 
 class Walker(Flow):
@@ -172,7 +172,7 @@ class Walker(Flow):
             elif name in flags:
                 env[name] = self.value(flags[name])
             elif not env.get(name):
-                env[name] = (Thing(_RANKS.get(name, "unknown"), name, node, sure=False),)
+                env[name] = (Thing(RANKS.get(name, "unknown"), name, node, sure=False),)
         if node.args.vararg is not None:
             self.frame.rest = (node.args.vararg.arg, args[len(names) :])
         if node.args.kwarg is not None:

@@ -208,7 +208,7 @@ class _File:
                 names = ast.dump(ast.Tuple([h.type for h in node.handlers if h.type is not None], ast.Load()))
                 if any(one in names for one in ("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError")):
                     self.guarded.append((node.lineno, node.end_lineno or node.lineno))
-        asking = _lines_with(self.file.text, _GUARDS)
+        asking = _lines_with(self.file.text, (*_GUARDS, "dir("))
         if asking:
             for node in (*kept[ast.If], *kept[ast.IfExp]):
                 assert isinstance(node, (ast.If, ast.IfExp))

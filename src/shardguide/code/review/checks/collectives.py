@@ -212,8 +212,24 @@ def model_called(walker: Walker, call: Call) -> None:
 
 def backward(walker: Walker, call: Call) -> None:
     """The backward of a loss where a parallel model was run: every rank must."""
+    if _of_plain(walker, call):
+        return
     if walker.noted("parallel") and not walker.inside("no_sync") and not of_some(walker):
         walker.event("FSD206", "the backward of a parallel model", call.node, sure=False)
+
+
+def _of_plain(walker: Walker, call: Call) -> bool:
+    """Whether a loss is what a model gave that nothing wraps."""
+    function = call.node.func
+    made = assigned_once(walker, function.value) if isinstance(function, ast.Attribute) else None
+    models = walker.peek(made.func) if isinstance(made, ast.Call) else ()
+    wrapped = {id(inner) for one in walker.made if one.kind in ("ddp", "fsdp1") for inner in one.of}
+    return bool(models) and all(
+        one.kind == "module"
+        and id(one) not in wrapped
+        and not any(mark.what in ("fully_shard", "escaped") for mark in one.marks)
+        for one in models
+    )
 
 
 def full_tensor(walker: Walker, call: Call) -> None:

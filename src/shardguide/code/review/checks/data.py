@@ -3,23 +3,44 @@
 from __future__ import annotations
 
 import ast
+import re
 
+from ..project import dotted_text
 from ..records import Call
 from ..walk import Walker
-from .common import drop_argument, is_false, is_true, last
+from .common import around, drop_argument, is_false, is_true, last, place
 from .parts import Programs
 
 
 def sampler(walker: Walker, call: Call) -> None:
     """DistributedSampler(dataset, …)."""
     shuffle = call.argument("shuffle", 3)
-    if not is_false(shuffle) and not call.spread():
+    if not is_false(shuffle) and not call.spread() and not _evaluates(walker, call):
         # shuffle=mode == "train" does so in one of its cases
         some = shuffle is None or is_true(shuffle) or isinstance(shuffle, (ast.Compare, ast.BoolOp))
         walker.fact("shuffles" if some else "may shuffle", call.node)
     for thing in call.named.get("seed", ()):
         if thing.kind in ("rank", "local_rank"):
             walker.report("FSD803", call.node, thing.sure, *drop_argument(call, "seed"))
+
+
+_EVALUATION = re.compile(
+    r"(?:^|[_.])(?:val|valid|validation|test|eval|evaluation|dev|extract|predict|infer)(?:$|[_.\d])"
+)
+
+
+def _evaluates(walker: Walker, call: Call) -> bool:
+    """Whether the data is for evaluation, by the names around: its order is of no matter."""
+    given = call.argument("dataset", 0)
+    names = [
+        dotted_text(given) if given is not None else "",
+        *(getattr(node, "name", "") for node in walker.stack[-1:]),
+    ]
+    for _, block, at in place(around(walker), call.node)[-1:]:
+        statement = block[at]
+        if isinstance(statement, ast.Assign):
+            names += [dotted_text(target) for target in statement.targets]
+    return any(_EVALUATION.search(name.lower()) for name in names)
 
 
 def loader(walker: Walker, call: Call) -> None:

@@ -6,12 +6,11 @@ import ast
 
 from ..project import File, dotted_text
 from ..records import Call, Thing
-from ..walk import Walker
+from ..walk import RANKS, Walker
 from .common import around, constant, drop_argument, is_true, kind_of, replace
 from .groups import of_some
 from .literals import bound
 from .parts import in_tests
-
 
 # What stands for a list, or for one on some way, though a rank is in it.
 _LISTS = (ast.List, ast.Tuple, ast.ListComp, ast.IfExp, ast.BoolOp, ast.BinOp)
@@ -44,12 +43,17 @@ def wrapped(walker: Walker, call: Call) -> None:
         walker.fact("batch norm", call.node)
 
 
+def _number(source: ast.AST | None) -> bool:
+    """Whether what stands for a rank may be the number itself: not a list with it, nor a parameter that may hold one."""
+    return not isinstance(source, _LISTS) and (not isinstance(source, ast.Name) or source.id in RANKS)
+
+
 def _devices(walker: Walker, call: Call, ids: ast.expr | None) -> None:
     """device_ids is a list; without one, and without set_device, a model on the GPU is on GPU 0."""
     local = call.things("device_ids", 1)
     if isinstance(constant(ids), int) or (
         isinstance(ids, (ast.Name, ast.Call))
-        and not isinstance(bound(walker, ids), _LISTS)
+        and _number(bound(walker, ids))
         and any(t.kind in ("rank", "local_rank") and t.sure for t in local)
     ):
         edits = replace(ids, f"[{walker.source(ids)}]") if ids is not None else ()

@@ -8,6 +8,7 @@ from ..project import dotted_text
 from ..records import Call, Thing, Things, marked
 from ..walk import Walker
 from .common import is_false, is_true
+from .literals import bound
 
 _CASTS = frozenset({"half", "bfloat16", "float", "double", "cuda", "cpu", "to"})
 _ADDING = frozenset({"add_module", "register_module", "register_parameter"})
@@ -146,6 +147,14 @@ def cast(walker: Walker, call: Call) -> None:
         return
     if call.method in ("cpu",):
         return
+    function = call.node.func
+    made = bound(walker, function.value) if isinstance(function, ast.Attribute) else None
+    given = made.args[0] if isinstance(made, ast.Call) and made.args else None
+    before = given.func if isinstance(given, ast.Call) else None
+    if isinstance(given, ast.Call) and isinstance(before, ast.Attribute) and before.attr == call.method:
+        there = [ast.dump(one) for one in given.args] == [ast.dump(one) for one in call.node.args]
+        if there:
+            return  # DDP(model.cuda()).cuda()
     walker.report("FSD514", call.node, False, what=f".{call.method}()")
 
 

@@ -9,6 +9,7 @@ from ..walk import Walker
 from .common import constant
 from .init_arguments import rank_of
 from .literals import bound
+from .parts import in_tests
 
 _SET = "a device for all"
 _RANK = "a device by the rank"
@@ -17,7 +18,7 @@ _RANK = "a device by the rank"
 def _by_rank(walker: Walker, node: ast.AST) -> None:
     """Once for each function: the first place is where the device comes from."""
     here = walker.stack[-1] if walker.stack else walker.frame.file.tree
-    if not any(mark.what == _RANK and mark.node is here for mark in walker.marks):
+    if not in_tests(walker.frame.file) and not any(mark.what == _RANK and mark.node is here for mark in walker.marks):
         walker.note(_RANK, here)
         walker.report("FSD101", node, False)
 
@@ -85,14 +86,17 @@ def _fixed(walker: Walker, node: ast.expr | None) -> bool:
     return False
 
 
-def _fake(node: ast.AST) -> bool:
-    """Whether a group is one for tries in a single process."""
-    return isinstance(node, ast.Call) and any(constant(one) == "fake" for one in ast.iter_child_nodes(node))
+def alone(node: ast.AST) -> bool:
+    """Whether a group is one for a single process: the fake backend, or a world of one."""
+    if not isinstance(node, ast.Call):
+        return False
+    size = next((one.value for one in node.keywords if one.arg == "world_size"), None)
+    return constant(size) == 1 or any(constant(one) == "fake" for one in ast.iter_child_nodes(node))
 
 
 def ends(walker: Walker) -> None:
     """The same device on every process of a job."""
-    begun = [mark for mark in walker.marks if mark.what == "init" and not _fake(mark.node)]
+    begun = [mark for mark in walker.marks if mark.what == "init" and not alone(mark.node)]
     for mark in walker.marks:
         if mark.what != _SET or any(condition.kind for condition in mark.path):
             continue

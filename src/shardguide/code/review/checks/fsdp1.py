@@ -26,6 +26,9 @@ def wrapped(walker: Walker, call: Call) -> None:
     whole = inner and all(
         thing.kind in ("module", "unknown") and not leaf(thing) and not _parts_wrapped(thing, walker) for thing in inner
     )
+    given = call.argument("module", 0)
+    if isinstance(given, ast.Attribute) and "." in dotted_text(given).removeprefix("self."):
+        whole = False  # model.layer = FSDP(model.layer): a part by hand
     if whole and none and not call.spread() and not nested and strategy != "NO_SHARD" and not walker.loop_depth:
         walker.report("FSD303", node, False)
     if is_true(call.argument("sync_module_states", 10)) and not call.spread() and call.argument("device_id", 9) is None:

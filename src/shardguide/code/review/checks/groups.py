@@ -10,6 +10,7 @@ from ..torch_names import NEED_GROUP, short
 from ..walk import Walker
 from .common import constant, drop_argument, is_true, replace
 from .literals import literal
+from .parts import in_tests
 
 _CONTEXTS = {"FSDP1.summon_full_params", "FSDP1.state_dict_type", "Join"}
 
@@ -71,9 +72,14 @@ def device(walker: Walker, call: Call) -> None:
     """set_device: by which rank, and when."""
     walker.fact("device", call.node)
     things = call.args[0] if call.args else ()
-    if any(thing.kind == "rank" and thing.sure and thing.name in ("get_rank()", "RANK") for thing in things):
+    by_rank = any(thing.kind == "rank" and thing.sure and thing.name in ("get_rank()", "RANK") for thing in things)
+    if by_rank and not in_tests(walker.frame.file):  # tests start all their ranks on one machine
         walker.report("FSD101", call.node, False)
-    collective = any(event.what != "init_process_group" and implied(event.path, walker.path) for event in walker.events)
+    # NCCL's communicators are made with the first collective; init_process_group and new_group make none.
+    collective = any(
+        event.what not in ("init_process_group", "new_group") and implied(event.path, walker.path)
+        for event in walker.events
+    )
     if collective and walker.noted("init") and not walker.noted("device") and walker.facts.get("nccl"):
         walker.report("FSD103", call.node, False)
     walker.note("device", call.node)
@@ -151,12 +157,21 @@ def statement(walker: Walker, node: ast.Call, things: Things) -> None:
 def arguments(walker: Walker, call: Call) -> None:
     """--local_rank, which torchrun does not pass and the old launcher spells with a dash."""
     names = [constant(argument) for argument in call.node.args]
-    # DeepSpeed's own launcher passes --local_rank.
-    deepspeed = any(full.partition(".")[0] == "deepspeed" for full in walker.frame.file.imports.values())
-    if "--local_rank" in names and "--local-rank" not in names and not deepspeed:
+    if "--local_rank" in names and "--local-rank" not in names and not _passed(walker):
         argument = call.node.args[names.index("--local_rank")]
         edits = replace(argument, '"--local-rank", "--local_rank"') if len(names) == 1 else ()
         walker.report("FSD114", call.node, False, *edits)
+
+
+def _passed(walker: Walker) -> bool:
+    """Whether the argument is of use all the same: DeepSpeed's launcher passes it, LOCAL_RANK is read beside it, no PyTorch is near."""
+    files = walker.project.files
+    if any("LOCAL_RANK" in one.text for one in files) and not any(
+        "torch.distributed.launch" in one.text for one in files
+    ):
+        return True
+    imported = {full.partition(".")[0] for one in files for full in one.imports.values()}
+    return "deepspeed" in imported or not imported & {"torch", "accelerate", "transformers", "lightning"}
 
 
 def before_init(walker: Walker) -> None:

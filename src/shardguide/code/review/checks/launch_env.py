@@ -101,6 +101,8 @@ def _late(walker: Walker, name: str, node: ast.AST) -> None:
     begun = [mark for mark in marks if mark.what == "init"]
     if not begun or any(mark.what == "destroy" and mark.at > begun[-1].at for mark in marks):
         return
+    if name in _AT_INIT and "init_rpc" in walker.frame.file.text:
+        return  # which reads it again
     if name in _AT_INIT or name.startswith("TORCH_NCCL_"):
         walker.report("FSD126", node, False, name=name, when="init_process_group has read it")
         return

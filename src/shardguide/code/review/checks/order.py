@@ -23,6 +23,7 @@ from ..sequences import (
     Reader,
     Sequence,
     Turns,
+    fails,
     flat,
     holders,
     leaves,
@@ -102,6 +103,9 @@ def _compare(walker: Walker, root: list[Item], key: str, places: list[Place]) ->
     if true.cut or false.cut:
         _say(walker, places, key, "unknown", ("…", "…"), "there is more than can be compared")
         return [], true.size + false.size
+    if fails(yes) or fails(no):
+        _say(walker, places, key, "matched", _apart(yes, no), "")
+        return [], true.size + false.size
     sure = all(condition.sure for _, condition in places)
     one, other = _apart(yes, no)
     verdict, why = "matched", ""
@@ -172,7 +176,10 @@ def _judged(
     if _forked(yes) or _forked(no):
         return "unknown", "other tests decide on which way the collectives are met"
     branch = places[0][0]
-    walker.report_at("FSD210", branch.file, branch.node, False, why=f"some ranks execute {said[0]}, others {said[1]}")
+    op = next(iter(flat(_between(yes, no)[0]) or flat(_between(yes, no)[1])), None)
+    what = op.text if op is not None else "a collective"
+    why = f"some ranks execute {said[0]}, others {said[1]}"
+    walker.report_at("FSD210", branch.file, branch.node, False, what=what, why=why)
     return "mismatched", ""
 
 

@@ -6,13 +6,14 @@ import ast
 
 from ..records import Call
 from ..walk import Walker
+from .devices import alone
 
 _REMOTE = ("rpc_sync", "rpc_async", "remote", "RemoteModule")
 
 
 def begun(walker: Walker, call: Call) -> None:
     """init_rpc."""
-    if ".rpc." in call.full:
+    if ".rpc." in call.full and not alone(call.node):
         walker.fact("rpc", call.node)
 
 
@@ -30,7 +31,8 @@ def ended(walker: Walker, call: Call) -> None:
 
 def backward(walker: Walker, call: Call) -> None:
     """loss.backward()."""
-    if call.owner and not any(owner.kind == "ddp" for owner in call.owner):
+    # With the number of a context it is the distributed backward, of an RRef.
+    if call.owner and not call.node.args and not any(owner.kind == "ddp" for owner in call.owner):
         walker.fact("plain backward", call.node)
 
 
