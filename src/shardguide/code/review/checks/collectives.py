@@ -222,7 +222,7 @@ def _of_plain(walker: Walker, call: Call) -> bool:
     """Whether a loss is what a model gave that nothing wraps."""
     function = call.node.func
     made = assigned_once(walker, function.value) if isinstance(function, ast.Attribute) else None
-    models = walker.peek(made.func) if isinstance(made, ast.Call) else ()
+    models = walker.peek(made.func) if isinstance(made, ast.Call) and isinstance(made.func, ast.Name) else ()
     wrapped = {id(inner) for one in walker.made if one.kind in ("ddp", "fsdp1") for inner in one.of}
     return bool(models) and all(
         one.kind == "module"

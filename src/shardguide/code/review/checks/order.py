@@ -16,16 +16,15 @@ from itertools import product
 from shardguide.guidance.hints import NamedTuple
 
 from ..project import File
+from ..reader import Reader, holders
 from ..records import Condition, Path, Verdict, compatible
 from ..sequences import (
     Fork,
     Op,
-    Reader,
     Sequence,
     Turns,
     fails,
     flat,
-    holders,
     leaves,
     open_tests,
     settled,
