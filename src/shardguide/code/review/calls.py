@@ -319,6 +319,13 @@ def _run(walker: Walker, call: Call) -> Things:
     return tuple(dict.fromkeys(out))[:8]
 
 
+def manage(walker: Walker, thing: Thing, name: str) -> None:
+    """What an object of the project does at the beginning or the end of a with statement."""
+    definition = method_of(walker, thing, name) or method_of(walker, thing, name.replace("__", "__a", 1))
+    if definition is not None and walker.worth(definition.node):
+        walker.enter(definition, (), {}, thing)
+
+
 def _attribute_by_name(walker: Walker, call: Call, name: str) -> Things:
     """getattr(thing, "name", default): a method that may be called, or an attribute."""
     owners = call.args[0]

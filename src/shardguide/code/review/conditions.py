@@ -182,8 +182,10 @@ def _about(walker: Walker, node: ast.expr) -> str:
             function = inner.func
             name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
             local = local or (name in _LOCAL and (name != "item" or "loss" in ast.dump(function)))
-    if losses and not local and isinstance(node, ast.Compare) and isinstance(node.left, ast.Name):
-        written = walker.frame.written.get(node.left.id)  # value = loss.item(); if value > worst
+    left = node.left if isinstance(node, ast.Compare) else None
+    if losses and not local and isinstance(left, (ast.Name, ast.NamedExpr)):
+        # value = loss.item(); if value > worst
+        written = left.value if isinstance(left, ast.NamedExpr) else walker.frame.written.get(left.id)
         local = (
             isinstance(written, ast.Call) and isinstance(written.func, ast.Attribute) and written.func.attr == "item"
         )
@@ -197,6 +199,8 @@ def rank_test(walker: Walker, node: ast.expr) -> Condition | None:
         return _turned(found) if found is not None else None
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         return _compared(walker, node)
+    if isinstance(node, ast.NamedExpr):
+        return rank_test(walker, node.value)
     if isinstance(node, (ast.Name, ast.Attribute, ast.Call)):
         for thing in walker.peek(node):
             if thing.kind == "rank_test":
@@ -217,7 +221,7 @@ def _compared(walker: Walker, node: ast.Compare) -> Condition | None:
         op = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE}.get(type(op), type(op))()
     things = [thing for thing in walker.peek(left) if thing.kind in ("rank", "local_rank")]
     if not things:
-        return None
+        return _reckoned(walker, node, left) if isinstance(left, ast.BinOp) else None
     kind, sure = things[0].kind, things[0].sure
     number = right.value if isinstance(right, ast.Constant) and isinstance(right.value, int) else None
     if isinstance(op, (ast.In, ast.NotIn)) and isinstance(right, (ast.List, ast.Tuple, ast.Set)):
@@ -239,3 +243,15 @@ def _compared(walker: Walker, node: ast.Compare) -> Condition | None:
     if isinstance(op, (ast.Is, ast.IsNot, ast.Gt, ast.GtE)):
         return None  # rank is None, rank >= 0, rank > -1: whether there are ranks at all
     return Condition(f"{kind} {walker.source(node)}", True, "rank", sure)
+
+
+def _reckoned(walker: Walker, node: ast.Compare, left: ast.BinOp) -> Condition | None:
+    """``rank % 2 == 0``: which ranks these are is not worked out."""
+    if not isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
+        return None
+    for part in (left.left, left.right):
+        for thing in walker.peek(part) if not isinstance(part, ast.Constant) else ():
+            if thing.kind in ("rank", "local_rank") and thing.sure:
+                source = walker.source(node).replace("!=", "==")
+                return Condition(f"{thing.kind} {source}", isinstance(node.ops[0], ast.Eq), "rank", True)
+    return None

@@ -7,17 +7,19 @@ from collections.abc import Callable
 
 from shardguide.guidance.hints import TYPE_CHECKING, Any
 
+from .calls import manage
 from .conditions import Test, of_test
 from .loops import trip_count
 from .project import dotted_text
-from .records import Call, Condition, Path, Thing, Things
+from .records import Condition, Path, Thing, Things
 from .state import State
+from .telling import Checks as Checks
 from .torch_names import short
-from .trace import Branch, Item, Leave, Loop, Scope, Unknown
+from .trace import Branch, Item, Leave, Loop, Scope, breaks, only_unknown
 from .values import value as value_of
 
 if TYPE_CHECKING:
-    from .walk import Walker
+    pass
 
 
 class Flow(State):
@@ -177,10 +179,23 @@ class Flow(State):
         if made.body:
             self.trace.extend(only_unknown(made.body) or [made])
         if node.orelse:
-            self.block(node.orelse)
+            self._otherwise(node, breaks(made.body))
+
+    def _otherwise(self, node: ast.For | ast.AsyncFor | ast.While, ways: list[Path]) -> None:
+        """The else of a loop: for those that did not break out of it."""
+        before, outer = self.path, self.trace
+        for way in ways:
+            one = len(way) == 1
+            fails = way[0]._replace(arm=not way[0].arm) if one else Condition(f"{id(node)}:{len(self.path)}", False, "")
+            made = Branch(node, self.frame.file, way, (fails,))
+            self.trace.append(made)
+            self.trace, self.path = made.other, (*self.path, fails)
+        self.block(node.orelse)
+        self.trace, self.path = outer, before
 
     def _with(self, node: ast.With | ast.AsyncWith) -> bool:
         before = self.contexts
+        managers: list[Thing] = []
         for item in node.items:
             things = self.value(item.context_expr)
             name = ""
@@ -198,11 +213,29 @@ class Flow(State):
                 if name == "device" and _meta(item.context_expr):
                     name = "meta"
             self.contexts = [*self.contexts, (name, item.context_expr, owner)]
+            managers += [thing for thing in things if thing.kind == "instance"]
+            for thing in managers[-1:] if things else ():
+                manage(self, thing, "__enter__")  # type: ignore[arg-type]
             if item.optional_vars is not None:
                 self.bind(item.optional_vars, things, None)
             self.checks.context(self, node, item, name)  # type: ignore[arg-type]
-        ended = self.block(node.body)
+        ended = self._managed(node, managers) if managers else self.block(node.body)
         self.contexts = before
+        return ended
+
+    def _managed(self, node: ast.With | ast.AsyncWith, managers: list[Thing]) -> bool:
+        """The body, and what objects of the project do when it is left, on whatever way."""
+        outer, made = self.trace, Scope("with", None)
+        self.trace = made.body
+        ended = self.block(node.body)
+        self.trace = made.final = []
+        for thing in reversed(managers):
+            manage(self, thing, "__exit__")  # type: ignore[arg-type]
+        self.trace = outer
+        if not made.final:
+            self.trace.extend(made.body)
+        elif made.body or made.final:
+            self.trace.append(made)
         return ended
 
     def _try(self, node: ast.Try) -> bool:
@@ -245,23 +278,39 @@ class Flow(State):
         if at >= len(node.cases):
             return
         case = node.cases[at]
-        test = (Condition(f"{self.frame.number}:{id(node)}:{at}", True, ""),)
-        pattern = case.pattern
-        if isinstance(pattern, ast.MatchValue) and isinstance(pattern.value, ast.Constant) and case.guard is None:
-            for thing in subject:
-                if thing.kind in ("rank", "local_rank"):
-                    test = (Condition(f"{thing.kind} == {pattern.value.value!r}", True, "rank", thing.sure),)
-        if isinstance(pattern, ast.MatchAs) and pattern.pattern is None and case.guard is None:
+        test = self._case(node, case, subject, at)
+        if not test:
             self.block(case.body)
             return
-        made = Branch(case, self.frame.file, test, tuple(one._replace(arm=False) for one in test))
+        one = len(test) == 1
+        own = Condition(f"{self.frame.number}:{id(case)}", False, "")
+        made = Branch(case, self.frame.file, test, (test[0]._replace(arm=not test[0].arm),) if one else (own,))
+        env = dict(self.frame.env)
         self.arm(made.holds, case.body, made.body)
+        after, self.frame.env = self.frame.env, env
         outer, before = self.trace, self.path
         self.trace, self.path = made.other, (*before, *made.fails)
         self._match(node, subject, at + 1)
         self.trace, self.path = outer, before
+        self.frame.env = either(after, self.frame.env)
         if made.body or made.other:
             self.trace.append(made)
+
+    def _case(self, node: ast.Match, case: ast.match_case, subject: Things, at: int) -> Path:
+        """The conditions of a case; none where whatever comes fits."""
+        pattern, guard = case.pattern, case.guard
+        test: Path = (Condition(f"{self.frame.number}:{id(node)}:{at}", True, ""),)
+        if isinstance(pattern, ast.MatchAs) and pattern.pattern is None:
+            test = ()
+        for thing in subject if test else ():
+            numbers = _numbers(pattern)
+            if thing.kind in ("rank", "local_rank") and numbers:
+                said = f"== {numbers[0]}" if len(numbers) == 1 else f"in ({', '.join(numbers)})"
+                test = (Condition(f"{thing.kind} {said}", True, "rank", thing.sure),)
+        if guard is not None:
+            self.value(guard)
+            test = (*test, *of_test(self, guard).holds)  # type: ignore[arg-type]
+        return test
 
     # What the walker adds
 
@@ -311,39 +360,6 @@ _STATEMENTS: dict[type, Callable[[Any, Any], bool]] = {
 }
 
 
-def only_unknown(items: list[Item]) -> list[Item]:
-    """The first of calls that cannot be followed, if there is nothing else."""
-    for item in items:
-        if item.__class__ is not Unknown:
-            return []
-    return items[:1]
-
-
-class Checks:
-    """What the walker tells; see checks/__init__.py."""
-
-    def call(self, walker: Walker, call: Call) -> None:
-        """Tell of a call."""
-
-    def dropped(self, walker: Walker, node: ast.Call, things: Things) -> None:
-        """Tell of a call whose result nobody takes."""
-
-    def loop(self, walker: Walker, node: ast.For | ast.AsyncFor) -> None:
-        """Tell of a loop."""
-
-    def context(self, walker: Walker, node: ast.With | ast.AsyncWith, item: ast.withitem, name: str) -> None:
-        """Tell of a with statement."""
-
-    def assigned(self, walker: Walker, node: ast.Assign) -> None:
-        """Tell of an assignment."""
-
-    def attribute_set(self, walker: Walker, owner: Thing, node: ast.Attribute, things: Things) -> None:
-        """Tell of an assignment to an attribute."""
-
-    def end(self, walker: Walker) -> None:
-        """Tell that a root was followed to its end."""
-
-
 def either(one: dict[str, Things], other: dict[str, Things]) -> dict[str, Things]:
     """What names stand for after two branches."""
     out = dict(one)
@@ -351,6 +367,17 @@ def either(one: dict[str, Things], other: dict[str, Things]) -> dict[str, Things
         have = out.get(name)
         out[name] = things if not have or have is things else tuple(dict.fromkeys((*have, *things)))[:8]
     return out
+
+
+def _numbers(pattern: ast.pattern) -> list[str]:
+    """The numbers that a pattern is or names side by side: ``case 0 | 1``; none for any other."""
+    parts = pattern.patterns if isinstance(pattern, ast.MatchOr) else [pattern]
+    found = [
+        repr(one.value.value)
+        for one in parts
+        if isinstance(one, ast.MatchValue) and isinstance(one.value, ast.Constant)
+    ]
+    return found if len(found) == len(parts) else []
 
 
 def _exits(node: ast.Call) -> bool:

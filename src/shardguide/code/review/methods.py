@@ -9,6 +9,7 @@ from shardguide.guidance.hints import TYPE_CHECKING
 
 from .project import Definition, Project, dotted_text
 from .records import Thing
+from .survey import Function
 
 if TYPE_CHECKING:
     from .walk import Walker
@@ -117,21 +118,30 @@ def is_property(node: ast.AST) -> bool:
 def unwrapped(walker: Walker, target: Definition) -> tuple[Definition, Thing] | None:
     """For a function under a decorator of the project: the inner function that is called in its place, and the function itself.
 
-    Only decorators of one function inside, which get the decorated function as their only argument.
+    Only decorators of one function inside, which get the decorated function as their only argument, and functions that
+    make such a decorator: ``@on_rank(0)``.
     """
     node = target.node
     if isinstance(node, ast.ClassDef) or len(node.decorator_list) != 1:
         return None
-    text = dotted_text(node.decorator_list[0])
+    given = node.decorator_list[0]
+    text = dotted_text(given.func if isinstance(given, ast.Call) else given)
     found = walker.project.resolve(target.file, text) if text else ""
-    if not isinstance(found, Definition) or isinstance(found.node, ast.ClassDef) or len(found.node.args.args) != 1:
+    if not isinstance(found, Definition) or isinstance(found.node, ast.ClassDef):
         return None
-    inner = [item for item in found.node.body if isinstance(item, ast.FunctionDef)]
-    if len(inner) != 1:
+    decorator = _only(found.node) if isinstance(given, ast.Call) else found.node
+    inner = _only(decorator) if decorator is not None and len(decorator.args.args) == 1 else None
+    if decorator is None or inner is None:
         return None
-    made = Thing("function", found.node.args.args[0].arg, node)
+    made = Thing("function", decorator.args.args[0].arg, node)
     made.file = target.file
-    return Definition(found.file, inner[0]), made
+    return Definition(found.file, inner), made
+
+
+def _only(node: Function) -> Function | None:
+    """The one function that is defined in another."""
+    inner = [item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return inner[0] if len(inner) == 1 else None
 
 
 def one_rank(target: Definition) -> bool:

@@ -6,6 +6,8 @@ import ast
 
 from ..imports import bind_imports
 
+# Methods that run though nobody names them: whoever names the class may run them.
+_BY_CLASS = frozenset({"__init__", "__enter__", "__exit__", "__aenter__", "__aexit__", "__call__"})
 _REFERENCES = (ast.Name, ast.Attribute)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _KEPT = (ast.Call, ast.Try, ast.If, ast.IfExp, ast.FunctionDef, ast.AsyncFunctionDef, ast.Import, ast.ImportFrom)
@@ -36,7 +38,7 @@ class Survey:
         self.used: dict[Function, set[str]] = {}  # attributes that it names, and plain names that it calls
         self.called: set[str] = set()  # names that anything in the file calls
         self.plainly: set[str] = set()  # names that are called without an object: f(x)
-        self.constructors: list[tuple[str, ast.FunctionDef]] = []  # by class
+        self.constructors: list[tuple[str, Function]] = []  # by class
         self.aliases: list[tuple[str, str]] = []  # self.step = self.train_step: both names
         self.bound: set[str] = set()  # parameters, and names that are assigned to
         self.names: list[ast.Name] = []  # that are read
@@ -102,7 +104,7 @@ class Survey:
                 bound.add(node.arg)  # type: ignore[attr-defined]
             elif kind is ast.ClassDef:
                 for item in node.body:  # type: ignore[attr-defined]
-                    if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+                    if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)) and item.name in _BY_CLASS:
                         self.constructors.append((node.name, item))  # type: ignore[attr-defined]
             for name in _FIELDS.get(kind) or _fields(kind):
                 value = getattr(node, name)

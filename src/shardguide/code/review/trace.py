@@ -300,3 +300,24 @@ def uneven_loops(items: list[Item]) -> list[Loop]:
                 if item.final:
                     waiting.append(item.final)
     return out
+
+
+def only_unknown(items: list[Item]) -> list[Item]:
+    """The first of calls that cannot be followed, if there is nothing else."""
+    for item in items:
+        if item.__class__ is not Unknown:
+            return []
+    return items[:1]
+
+
+def breaks(items: list[Item], path: Path = ()) -> list[Path]:
+    """The ways on which a loop is left by break, each as its conditions inside the loop."""
+    out: list[Path] = []
+    for item in items:
+        if isinstance(item, Leave) and item.kind == "break":
+            out.append(path)
+        elif isinstance(item, Branch):
+            out += breaks(item.body, (*path, *item.holds)) + breaks(item.other, (*path, *item.fails))
+        elif isinstance(item, Scope) and item.node is None:
+            out += breaks(item.body, path)
+    return out

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from shardguide.guidance.hints import TYPE_CHECKING, Any
 
 from .calls import call_value
-from .conditions import of_test, rank_test
+from .conditions import Test, of_test, rank_test
+from .loops import trip_count
 from .made import environment
 from .methods import is_property, method_of
 from .project import Definition
 from .records import Condition, Thing, Things, compatible
-from .trace import Branch
+from .trace import Branch, Item, Loop, only_unknown
 
 if TYPE_CHECKING:
     from .walk import Walker
@@ -271,18 +272,45 @@ def _subscript(walker: Walker, node: ast.Subscript) -> Things:
 
 
 def _comprehension(walker: Walker, node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp) -> Things:
-    saved = dict(walker.frame.env)
+    saved, outer, path = dict(walker.frame.env), walker.trace, walker.path
+    inside: list[Item] = []
+    around: list[tuple[ast.comprehension, Things, list[Test]]] = []
     for generator in node.generators:
-        walker.bind(generator.target, _taken(walker, generator.iter), None)
-        for test in generator.ifs:
-            walker.value(test)
+        over = walker.value(generator.iter)
+        walker.bind(generator.target, walker.elements(over, generator.iter), None)
+        walker.trace, tests = inside, []
+        for asked in generator.ifs:
+            walker.value(asked)
+            tests.append(of_test(walker, asked))
+            walker.path = (*walker.path, *tests[-1].holds)
+        around.append((generator, over, tests))
     if isinstance(node, ast.DictComp):
         walker.value(node.key)
         things = walker.value(node.value)
     else:
         things = walker.value(node.elt)
+    walker.trace, walker.path = outer, path
+    if inside:
+        outer.extend(_turns(walker, node, inside, around))
     walker.frame.env = saved
     return things
+
+
+def _turns(
+    walker: Walker, node: ast.expr, inside: list[Item], around: list[tuple[ast.comprehension, Things, list[Test]]]
+) -> list[Item]:
+    """What a comprehension executes, as loops and branches around it."""
+    if only_unknown(inside):
+        return only_unknown(inside)
+    file = walker.frame.file
+    for generator, over, tests in reversed(around):
+        for test, asked in zip(reversed(tests), reversed(generator.ifs), strict=True):
+            branch = Branch(asked, file, test.holds, test.fails)
+            branch.body, inside = inside, [branch]
+        turn = ast.copy_location(ast.For(generator.target, generator.iter, [], []), node)
+        loop = Loop(turn, file, *trip_count(walker, turn, over))
+        loop.body, inside = inside, [loop]
+    return inside
 
 
 def _taken(walker: Walker, node: ast.expr) -> Things:

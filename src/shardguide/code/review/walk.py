@@ -17,7 +17,7 @@ from .state import Facts
 from .trace import Scope, quiet
 
 _DEPTH = 7  # calls into the project, one inside the other
-_TIMES, _OFTEN = 2, 10  # how often a function is followed: with nothing known of its arguments, and with something
+_TIMES, _OFTEN = 2, 4  # how often a function is followed: with nothing known of its arguments, and with something
 _NOTABLE = frozenset(
     {"constant", "fsdp1", "ddp", "optimizer", "rank", "sampler", "scaler", "modulelist", "params", "module"}
 )
@@ -170,7 +170,8 @@ class Walker(Flow):
             if named.get(name):
                 env[name] = named[name]
             elif name in flags:
-                env[name] = self.value(flags[name])
+                # Of a text nothing is known but where it is written.
+                env[name] = self.value(flags[name]) or (Thing("unknown", name, flags[name], sure=False),)
             elif not env.get(name):
                 env[name] = (Thing(RANKS.get(name, "unknown"), name, node, sure=False),)
         if node.args.vararg is not None:
@@ -285,6 +286,8 @@ class Walker(Flow):
         """What an expression that was looked at before stands for, without telling the checks again."""
         if isinstance(node, (ast.Call, ast.Compare, ast.BoolOp)):
             return self.cache.get(id(node), ())
+        if isinstance(node, ast.NamedExpr):
+            return self.value(node.target)
         return self.value(node) if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) else ()
 
     def full(self, node: ast.AST) -> str:
@@ -327,7 +330,11 @@ def _flags(node: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr]:
         *zip(places[len(places) - len(node.args.defaults) :], node.args.defaults, strict=True),
         *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
     ]
-    return {one.arg: value for one, value in pairs if isinstance(value, ast.Constant) and isinstance(value.value, bool)}
+    return {
+        one.arg: value
+        for one, value in pairs
+        if isinstance(value, ast.Constant) and isinstance(value.value, (bool, str))
+    }
 
 
 def _static(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -13,6 +13,7 @@ from shardguide.guidance.record import Claim, Release, Snippet
 from shardguide.installed.verify import claims
 from shardguide.knowledge import claims_store, diagnosis_store, pattern_store, releases, rule_store, topic_store
 from shardguide.knowledge.diagnosis_store import Diagnosis
+from shardguide.knowledge.hardware import table
 from shardguide.workflows import catalogue
 from shardguide.workflows.sources import about
 
@@ -25,7 +26,7 @@ DESCRIPTION = (
     "timeout, OOM or error (logs, Flight Recorder dumps), clips or accumulates gradients, checkpoints activations, compiles, feeds "
     "data to ranks, saves, loads or reshards checkpoints, handles uneven inputs with Join, chooses mixed precision or CPU offload, "
     "or moves from FSDP1 to FSDP2, even if they do not name FSDP. Not for one GPU, inference servers, JAX or TensorFlow. Every "
-    "statement has a source and the releases it holds for."
+    "statement has a source."
 )
 CREDITS = "Adapted from work by Orchestra Research (MIT), https://www.aitmpl.com/component/skills/ai-research/distributed-training-pytorch-fsdp"
 
@@ -39,6 +40,7 @@ def files(release: str = RELEASE) -> dict[str, str]:
     out.update({f"references/errors-{kind}.md": text for kind, text in _errors().items()})
     out.update({f"references/{name}.md": text for name, (_, text) in _rules().items()})
     out["references/releases.md"] = _releases()
+    out["references/gpu-memory.md"] = _gpus()
     out["references/other.md"] = _other(minor)
     raw = {name: _as_read(text) for name, text in sorted(out.items())}
     return {"SKILL.md": _skill(minor, frozenset(out)), **raw}
@@ -61,7 +63,7 @@ def _front() -> str:
 
     return (
         f"---\nname: {NAME}\ndescription: >-\n  {DESCRIPTION}\nlicense: MIT\n"
-        "compatibility: The references stand on their own; the shardguide command (pip install shardguide) is optional.\n"
+        "compatibility: The references stand on their own; the shardguide command, installed from its repository, is optional.\n"
         f'metadata:\n  version: "{VERSION}"\n  origin: "{CREDITS}"\n---\n'
     )
 
@@ -114,11 +116,12 @@ If the MCP tools of shardguide are there, call `start` with the user's own words
 
 1. Ask for the PyTorch release (`python -c "import torch; print(torch.__version__)"`) and for what the answer depends on; use what was said.
 2. Open the one reference below that fits, and no others. They hold for PyTorch {minor}; for another release see
-   [references/releases.md](references/releases.md) first.
+   [references/releases.md](references/releases.md) first. The brackets behind a statement name the place where it was found.
 3. An error message or a hang: search the files references/errors-*.md for words of the message ({errors}); each has wordings, causes
    and fixes.
 4. Training code to be looked over: the mistakes and how each looks, by subject: {rules}.
-5. Belongs to no other: [references/other.md](references/other.md).
+5. What a GPU holds: [references/gpu-memory.md](references/gpu-memory.md).
+6. Belongs to no other: [references/other.md](references/other.md).
 
 ## References, PyTorch {minor}
 {listed}
@@ -131,8 +134,10 @@ If the MCP tools of shardguide are there, call `start` with the user's own words
 
 def _code_link(name: str, have: frozenset[str]) -> str:
     """Links to the files of a topic's code, where it has any of its own."""
-    names = [one for one in sorted(have) if re.fullmatch(rf"references/{re.escape(name)}-code(-\d+)?\.md", one)]
-    return f" ({', '.join(f'[its code]({one})' for one in names)})" if names else ""
+    first = f"references/{name}-code.md"
+    more = sorted(one for one in have if re.fullmatch(rf"references/{re.escape(name)}-code-\d+\.md", one))
+    links = [f"[its code]({first})", *(f"[{number}]({one})" for number, one in enumerate(more, 2))]
+    return f" ({', '.join(links)})" if first in have else ""
 
 
 def _held(minor: str) -> Text:
@@ -243,8 +248,25 @@ def _divided(entries: list[list[Block]]) -> list[list[list[Block]]]:
 
 def _error(one: Diagnosis, words: list[str]) -> list[Block]:
     said = "; ".join(f'"{words[sign.at]}"' for sign in one.signs[:2])
-    rows = (*((said,) if said else ()), f"Cause: {one.cause}", f"Look-alikes: {one.tell}", f"Fix: {one.fix}")
-    return [Heading(one.title), Items(rows)]
+    source = next((f"{title}: {url}" for title, url in one.sources), "")
+    rows = (
+        said,
+        f"Cause: {one.cause}",
+        one.tell and f"Look-alikes: {_titles(one.tell)}",
+        f"Fix: {one.fix}",
+        source and f"Source: {source}",
+    )
+    return [Heading(one.title), Items(tuple(row for row in rows if row))]
+
+
+def _titles(text: str) -> str:
+    """A text with the titles of the diagnoses that it names by their ids, which only the product knows."""
+    known = set(diagnosis_store.ids())
+    return re.sub(
+        r"\b[a-z0-9]+(?:_[a-z0-9]+)+\b",
+        lambda m: f'"{diagnosis_store.get(m[0]).title}"' if m[0] in known else m[0],
+        text,
+    )
 
 
 # First digit of a rule's code -> what these rules are about.
@@ -268,9 +290,36 @@ def _rules() -> dict[str, tuple[str, str]]:
             if code[3] == digit:
                 rule = rule_store.get(code)
                 sure = "" if rule.certain else " (suspicion)"
-                found += [Heading(f"{code} {rule.title}{sure}"), Text(f"{rule.why} Fix: {rule.fix}")]
+                only = f" Releases: {rule.releases}." if rule.releases else ""
+                words = re.sub(r"\{(\w+)\}", r"<\1>", f"{rule.why} Fix: {rule.fix}{only}")
+                found += [Heading(f"{code} {rule.title}{sure}"), Text(f"{words} Source: {_of_rule(rule)}.")]
         out[f"rules-{digit}xx"] = (about_, render(found))
     return out
+
+
+def _of_rule(rule: rule_store.Rule) -> str:
+    """Where the first statement that a rule rests on stands, or the first page that bears it out."""
+    for name in rule.claims:
+        first = claims_store.get(name).sources[0]
+        return f"{first.title}: {first.url}"
+    return next(iter(rule.see), "the file itself")
+
+
+def _gpus() -> str:
+    """The memory of every GPU in the table, for arithmetic that exact bytes are to be held against."""
+    rows = []
+    for gpu in table.gpus():
+        if gpu.memory:
+            seen = f"; a device reports {max(gpu.reported_mib):,} MiB" if gpu.reported_mib else ""
+            many = f", {gpu.devices} devices" if gpu.devices > 1 else ""
+            told = [one.title for one in gpu.sources if "memory" in one.covers or "reported_mib" in one.covers]
+            rows.append(f"{gpu.name}: {gpu.memory} {gpu.unit}{many}{seen} ({'; '.join(dict.fromkeys(told))})")
+    return render([
+        Title("GPU memory"),
+        Text("As the vendor states it for one card, and where it is known as tools report it; drivers and ECC take a part. Ask what "
+             "torch.cuda.get_device_properties(0).total_memory says. Whether a job fits is measured, never worked out from this alone."),
+        Items(tuple(rows)),
+    ])  # fmt: skip
 
 
 def _releases() -> str:
@@ -293,4 +342,5 @@ def _other(minor: str) -> str:
         topic = topic_store.get(name)
         placed.update(topic.answer, *(section.claims for section in topic.sections))
     rows = _statements(tuple(name for name in claims_store.ids() if name not in placed), minor)
-    return render([Title("What belongs to no other reference"), _held(minor), Items(rows)])
+    said: Block = Items(rows) if rows else Text("At present every statement stands on the page of a subject.")
+    return render([Title("What belongs to no other reference"), _held(minor), said])

@@ -27,6 +27,10 @@ APPROVE = "Is this the code to use? It is a draft until you confirm it."
 STATEMENTS = 5
 BY_RELEASE = "fsdp2-by-release"
 CLOSE = 0.5  # of the best target's score: statements are shown only from a page that is near it
+ANSWERS = 0.25  # what the page says first is worth a quarter of the question's words
+ELSEWHERE = 0.3
+LIBRARIES = ("accelerate", "torchtitan")
+FORM_WORDS = frozenset({"fsdp", "fsdp1", "fsdp2", "ddp", "pytorch", "torch"})  # which many statements of a page have
 # Claims about one of the two are no answer where only the other is asked about.
 FORMS = {"fsdp1": ("fsdp2.", "mp2.", "offload2."), "fsdp2": ("fsdp1.", "offload1.")}
 PAGES, FOUND = 5, 8  # that a search shows, of pages and of each other kind
@@ -112,6 +116,7 @@ def _answer(
             *(f"not confirmed for this release: {words}" for words in missing),
         ),
         approval=Approval("draft", APPROVE if snippets else ""),
+        request=digest("ask", text),
         extra={
             "question": text,
             "outcome": "answered",
@@ -139,7 +144,7 @@ def _claims(question: Question, best: Ranked | None, release: Release) -> list[C
         return []
     topic = topic_store.get(best.target)
     page = {*topic.answer, *(claim for section in topic.sections for claim in section.claims)}
-    matched = [claim for claim in best.claims if claim in page][: STATEMENTS - 1]
+    matched = [claim for claim in best.claims if claim in page]
     form = _form(question)
     other = FORMS[form] if form else ()
     kept = [
@@ -147,7 +152,16 @@ def _claims(question: Question, best: Ranked | None, release: Release) -> list[C
         for claim in dict.fromkeys((*matched, *topic.answer))
         if not claim.startswith(other) and (not release.version or about(claim, release))
     ]
+    kept.sort(key=lambda claim: -_share(question, claim) - (ANSWERS if claim in topic.answer else 0.0))
     return list(claims(kept[:STATEMENTS], release).values())
+
+
+def _share(question: Question, claim: str) -> float:
+    """The share of a question's words that a statement has; what is said of a library that was not asked about counts less."""
+    said = set(ask_store.plain(claims_store.get(claim).text).split())
+    asked = dict.fromkeys(word for word in question.words if word not in FORM_WORDS) or question.words
+    share = (sum(word in said for word in asked) + 0.5 * sum(word in said for word in question.said)) / max(len(asked), 1)
+    return share - sum(ELSEWHERE for name in LIBRARIES if name in said and name not in question.words)
 
 
 def _form(question: Question) -> str:
@@ -210,6 +224,7 @@ def _not_known(text: str, question: Question, ranked: list[Ranked], resolved: Re
         done=(f"{len(question.words)} words looked for",),
         not_done=("the question: not known here",),
         approval=Approval("draft", ""),
+        request=digest("ask", text),
         extra={
             "question": text,
             "outcome": "not_known",

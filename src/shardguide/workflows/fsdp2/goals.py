@@ -177,7 +177,7 @@ FROM_DDP = Goal(
         "Join has no counterpart: a model under fully_shard is not a Joinable.",
     ),
     (
-        "fsdp2.bottom_up", "fsdp2.in_place", "ddp.prefix", "practice.optimizer_after", "fsdp2.what", "ddp.zero", "fsdp2.own_chunk",
+        "fsdp2.bottom_up", "fsdp2.in_place", "ddp.prefix", "practice.optimizer_after", "fsdp2.what", "ddp.zero", "review.no_broadcast",
         "ddp.starts_alike", "ddp.buffers", "dcp.broadcast", "ddp.device_from_launcher", "fsdp2.mesh.device", "ddp.no_sync",
         "fsdp2.accumulation.sync", "fsdp2.accumulation.unsharded", "fsdp2.grouping", "ddp.average", "mp2.divide", "practice.clip",
         "mp2.module_level", "mp2.param_dtype", "join.who.fsdp2",

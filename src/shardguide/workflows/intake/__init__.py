@@ -11,13 +11,14 @@ import re
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NamedTuple
 
-from ..ask.stated import Stated, stated
 from . import cues, handed
+from .said import Said, said
 
 LONGEST = 1 << 20  # characters: a pasted log may be long, a question is not
 ENOUGH = 2.0  # of cues, for a workflow to be taken
 CLEAR = 3.0  # of cues, to outweigh an error message in the same line
 OTHERS = 3
+CASE = 2.4  # for plan, of a model with GPUs; less than that of words which ask for something else
 
 
 class Understood(NamedTuple):
@@ -27,6 +28,9 @@ class Understood(NamedTuple):
     arguments: dict[str, Any]
     why: tuple[str, ...]  # the words and files that it was chosen by
     others: tuple[str, ...]  # workflows that these could mean as well, the likelier first
+    notes: tuple[
+        str, ...
+    ] = ()  # what became of facts that the arguments do not carry, and what holds whatever the answer is
 
 
 def understand(words: str, files: tuple[str, ...] = (), torch: str | None = None) -> Understood:
@@ -45,14 +49,17 @@ def understand(words: str, files: tuple[str, ...] = (), torch: str | None = None
     asked, pasted = _split(words)
     asked, code = _code_in(asked) if not pasted else (asked, "")
     scores, why = cues.scores(asked.replace(pasted, " ") if pasted and asked.replace(pasted, "").strip("` ") else asked)
-    said = stated(asked)
-    tool = _chosen(scores, sorted_, pasted, code, said)
-    arguments = _arguments(tool, asked, pasted, sorted_, said)
+    told = said(asked)
+    if told.a_case and scores.get("diagnose", 0.0) < ENOUGH:
+        scores["plan"] = scores.get("plan", 0.0) + CASE
+        why["plan"] = (*why.get("plan", ()), "a model and GPUs")
+    tool = _chosen(scores, sorted_, pasted, code)
+    arguments = _arguments(tool, asked, pasted, sorted_, told)
     if code and tool == "review":
         arguments["text"] = code
     elif code and tool == "init":
         arguments["call"] = code
-    release = torch or (said.releases[0] if len(said.releases) == 1 else None)
+    release = torch or (told.releases[0] if len(told.releases) == 1 else None)
     if release:
         arguments["torch"] = release
     reasons = (
@@ -64,13 +71,14 @@ def understand(words: str, files: tuple[str, ...] = (), torch: str | None = None
     others = [
         name for name, score in sorted(scores.items(), key=lambda one: -one[1]) if score >= ENOUGH and name != tool
     ]
-    return Understood(tool, arguments, reasons, tuple(others[:OTHERS]))
+    kept = told.notes() if tool in ("plan", "tune") and not sorted_.model else ()
+    return Understood(tool, arguments, reasons, tuple(others[:OTHERS]), (*kept, *cues.notes(tool, asked)))
 
 
 def as_task(tool: str, words: str, files: tuple[str, ...] = (), torch: str | None = None) -> dict[str, Any]:
     """The arguments that the same words have for a workflow that somebody named."""
     asked, pasted = _split(words.strip())
-    arguments = _arguments(tool, asked, pasted, handed.sort(files), stated(asked))
+    arguments = _arguments(tool, asked, pasted, handed.sort(files), said(asked))
     if tool != "explain":
         arguments.pop("full_script", None)
     else:
@@ -119,7 +127,7 @@ def _split(words: str) -> tuple[str, str]:
     return words[:start].strip(), words[start:]
 
 
-def _chosen(scores: dict[str, float], sorted_: handed.Handed, pasted: str, code: str, said: Stated) -> str:
+def _chosen(scores: dict[str, float], sorted_: handed.Handed, pasted: str, code: str) -> str:
     best = max(scores, key=lambda one: scores[one], default="ask")
     enough = scores.get(best, 0.0) >= ENOUGH
     if pasted and not sorted_.evidence and "\n" not in pasted and best != "diagnose" and scores.get(best, 0.0) >= CLEAR:
@@ -142,13 +150,16 @@ def _chosen(scores: dict[str, float], sorted_: handed.Handed, pasted: str, code:
         )
     if enough:
         return best
-    return "plan" if said.size and said.gpus else "ask"
+    return "ask"
 
 
-def _arguments(tool: str, asked: str, pasted: str, sorted_: handed.Handed, said: Stated) -> dict[str, Any]:
+def _arguments(tool: str, asked: str, pasted: str, sorted_: handed.Handed, told: Said) -> dict[str, Any]:
     found = cues.states(tool, asked)
     if tool in ("plan", "tune"):
-        found = {**cues.states("plan", asked), **found, **said.plan()}
+        stated = cues.states("plan", asked)
+        # What was said of the links, not those of the machine's kind.
+        links: dict[str, Any] = {name: stated[name] for name in ("inter", "intra") if name in stated}
+        found = {**stated, **found, **told.plan(), **links}
         if sorted_.model:
             found["model"] = sorted_.model[0]
         if sorted_.reports:
@@ -169,6 +180,12 @@ def _arguments(tool: str, asked: str, pasted: str, sorted_: handed.Handed, said:
     elif tool in ("review", "migrate"):
         if sorted_.code:
             found["paths"] = list(sorted_.code)
+    elif tool == "backend" and "device" not in found and told.hardware.gpu:
+        from ..hardware import kind
+
+        device = kind(told.hardware.gpu)
+        if device:
+            found["device"] = device
     elif tool == "ask":
         found["question"] = asked or pasted
     elif tool == "explain":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from functools import cache
 
 from shardguide.guidance.hints import Any, NamedTuple
+
+from .data import data
 
 
 class _Cue(NamedTuple):
@@ -24,19 +24,20 @@ class _State(NamedTuple):
 
 
 @cache
-def _data() -> tuple[tuple[_Cue, ...], dict[str, tuple[_State, ...]]]:
-    here = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH120 - as in the rest of the product
-    with open(os.path.join(here, "knowledge", "data", "intake.json"), encoding="utf-8") as file:  # noqa: PTH118, PTH123
-        data = json.load(file)
-    found = tuple(
+def _cues() -> tuple[_Cue, ...]:
+    return tuple(
         _Cue(task, weight, re.compile(pattern, 0 if case else re.IGNORECASE))
-        for task, weight, pattern, case in data["cues"]
+        for task, weight, pattern, case in data()["cues"]
     )
-    states: dict[str, tuple[_State, ...]] = {}
-    for task, field, value, pattern, many in data["states"]:
-        one = _State(field, value, re.compile(pattern, re.IGNORECASE), many)
-        states[task] = (*states.get(task, ()), one)
-    return found, states
+
+
+@cache
+def _states(task: str) -> tuple[_State, ...]:
+    return tuple(
+        _State(field, value, re.compile(pattern, re.IGNORECASE), many)
+        for one, field, value, pattern, many in data()["states"]
+        if one == task
+    )
 
 
 def scores(words: str) -> tuple[dict[str, float], dict[str, tuple[str, ...]]]:
@@ -44,7 +45,7 @@ def scores(words: str) -> tuple[dict[str, float], dict[str, tuple[str, ...]]]:
     total: dict[str, float] = {}
     met: dict[str, tuple[str, ...]] = {}
     text = " ".join(words[:4000].split())
-    for cue in _data()[0]:
+    for cue in _cues():
         found = cue.pattern.search(text)
         if found is not None:
             total[cue.task] = total.get(cue.task, 0.0) + cue.weight
@@ -57,15 +58,27 @@ def states(task: str, words: str) -> dict[str, Any]:
     out: dict[str, Any] = {}
     text = " ".join(words[:4000].split())
     doubtful: set[str] = set()
-    for one in _data()[1].get(task, ()):
-        if one.pattern.search(text) is None:
+    for one in _states(task):
+        found = one.pattern.search(text)
+        if found is None:
             continue
+        value = found.expand(one.value) if "\\g<" in one.value else one.value
         if one.field == "now":
-            out.setdefault("now", []).append(one.value)
+            out.setdefault("now", []).append(value)
         elif one.field not in out:
-            out[one.field] = one.value
+            out[one.field] = value
         elif one.many:
-            out[one.field] = f"{out[one.field]},{one.value}"
-        else:
+            out[one.field] = f"{out[one.field]},{value}"
+        elif out[one.field] != value:
             doubtful.add(one.field)
     return {name: value for name, value in out.items() if name not in doubtful}
+
+
+def notes(task: str, words: str) -> tuple[str, ...]:
+    """What is to be said to these words whatever the answer of the workflow is."""
+    text = " ".join(words[:4000].split())
+    return tuple(
+        said
+        for tasks, pattern, said in data()["notes"]
+        if task in tasks and re.search(pattern, text, re.IGNORECASE) is not None
+    )

@@ -44,7 +44,8 @@ def loaded(walker: Walker, call: Call) -> None:
         # One empty part is enough: {"model": {}, "step": 0} loads the step alone.
         empty = not given.keys or any(isinstance(value, ast.Dict) and not value.keys for value in given.values)
         filled = any(thing.attrs or thing.marks for thing in call.things("state_dict", 0))
-        if empty and not filled and not call.spread():
+        planned = call.argument("planner") is not None  # one of its own may fill what is empty
+        if empty and not filled and not planned and not call.spread():
             # An empty part beside others that are filled may be meant so.
             sure = all(isinstance(value, (ast.Dict, ast.Constant)) for value in given.values)
             walker.report("FSD706", call.node, sure)

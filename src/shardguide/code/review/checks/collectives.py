@@ -146,7 +146,7 @@ def new_group(walker: Walker, call: Call) -> None:
     ranks = call.argument("ranks", 0)
     if isinstance(ranks, ast.List) and len(ranks.elts) == 1:
         return  # each its own, in which it meets nobody: that works (run on 2.13.0)
-    local = call.argument("use_local_synchronization")
+    local = call.argument("use_local_synchronization", 4)
     if ranks is None or call.spread() or (local is not None and not is_false(local)):
         return
     rank = of_rank(walker, ranks)

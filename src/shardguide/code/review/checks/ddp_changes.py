@@ -138,7 +138,9 @@ def _changed(walker: Walker, owners: Things, node: ast.AST, what: str, sure: boo
     if {answer for answer, _ in answers} != {"yes"}:
         return
     if sure or not any(tolerant for _, tolerant in answers):
-        walker.report("FSD508", node, sure and walker.loop_depth == 0, what=what)
+        # After training it may be meant for what comes then.
+        sure = sure and walker.loop_depth == 0 and not walker.noted("backward")
+        walker.report("FSD508", node, sure, what=what)
 
 
 def cast(walker: Walker, call: Call) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 
-from ..project import dotted_text
+from ..project import File, dotted_text
 from ..records import Call, Edit, Things, implied
 from ..torch_names import NEED_GROUP, short
 from ..walk import Walker
-from .common import constant, drop_argument, is_true, replace
+from .common import constant, drop_argument, is_false, replace
 from .literals import literal
-from .parts import in_tests
+from .parts import Programs, in_tests
 
 _CONTEXTS = {"FSDP1.summon_full_params", "FSDP1.state_dict_type", "Join"}
 
@@ -129,9 +129,9 @@ def destroy(walker: Walker, call: Call) -> None:
 
 def new_group(walker: Walker, call: Call) -> None:
     """new_group must be called by all ranks, of the group or not."""
-    given = call.argument("use_local_synchronization")
-    if given is None or not is_true(given):
-        walker.event("FSD116", "new_group", call.node)
+    given = call.argument("use_local_synchronization", 4)
+    if given is None or is_false(given):
+        walker.event("FSD116", "new_group", call.node, not call.spread())
     timeout = call.argument("timeout", 1)
     if isinstance(timeout, ast.Constant) and isinstance(timeout.value, (int, float)):
         walker.report("FSD111", timeout, True, *_span(walker, timeout, timeout.value))
@@ -212,19 +212,25 @@ def defaults(walker: Walker) -> None:
 
 
 def project(walker: Walker) -> None:
-    """What a whole program lacks."""
+    """What a whole program lacks; of a folder with many programs each is looked at for itself."""
     facts = walker.facts
     defaults(walker)
-    if facts.get("elsewhere"):
+    if not facts.get("init"):
         return
-    if not facts.get("device"):
-        for file, node in facts.get("nccl", ()):
-            walker.report_at("FSD102", file, node, False)
+    programs = Programs(walker.project)
+    there = {what: {file for file, _ in facts.get(what, ())} for what in ("elsewhere", "device", "script")}
     # What is there but was not followed counts too.
-    if not facts.get("destroy") and not any("destroy_process_group" in file.text for file in walker.project.files):
-        for file, node in facts.get("init", ())[:1]:
-            if facts.get("script"):
-                walker.report_at("FSD106", file, node, False)
+    ended = {file for file in walker.project.files if "destroy_process_group" in file.text}
+    told: set[File] = set()
+    for file, node in facts["init"]:
+        around = programs.around(file)
+        if around & there["elsewhere"]:
+            continue
+        if not around & there["device"] and any(one is node for _, one in facts.get("nccl", ())):
+            walker.report_at("FSD102", file, node, False)
+        if not around & ended and around & there["script"] and not around & told:
+            told.add(file)
+            walker.report_at("FSD106", file, node, False)
 
 
 CALLS = {

@@ -65,7 +65,8 @@ def saved(walker: Walker, call: Call) -> None:
     local = any(name == "FSDP1.state_dict_type" and "LOCAL" in ast.dump(node) for name, node, _ in walker.contexts)
     if named and kind_of(of, "fsdp1", walker) == "yes" and local:
         walker.report("FSD721", call.node, False)
-    wrapped = of and all(one.kind in ("ddp", "fsdp1") for one in of)
+    inner = {id(part) for one in walker.made if one.kind == "ddp" for part in one.of}  # model.module
+    wrapped = of and all(one.kind in ("ddp", "fsdp1") or id(one) in inner for one in of)
     if wrapped and not _guarded(walker) and not named and where is not None and _known(walker, where):
         walker.report("FSD719", call.node, False)
     if of and all(one.kind == "ddp" for one in of):

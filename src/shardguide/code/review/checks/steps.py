@@ -122,7 +122,13 @@ def reduced(walker: Walker, call: Call) -> None:
     for later in block[at + 1 :]:
         if _divides(later, given.id):
             if averages or before:
-                walker.report("FSD222", later, True, what=given.id)
+                # The number of ranks of another group may be meant.
+                walker.report(
+                    "FSD222",
+                    later,
+                    call.argument("group", 2) is None and _divides(later, given.id, True),
+                    what=given.id,
+                )
             break
         if _rebinds(later, given.id):
             break
@@ -157,8 +163,8 @@ def _rebinds(node: ast.stmt, *names: str) -> bool:
     return isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id in names for one in node.targets)
 
 
-def _divides(node: ast.stmt, name: str) -> bool:
-    """Whether a statement divides a tensor by the number of ranks."""
+def _divides(node: ast.stmt, name: str, of_all: bool = False) -> bool:
+    """Whether a statement divides a tensor by a number of ranks; ``of_all``: of all ranks, by its name."""
     divisor: ast.AST | None = None
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div) and dotted_text(node.target) == name:
         divisor = node.value
@@ -172,6 +178,9 @@ def _divides(node: ast.stmt, name: str) -> bool:
     if divisor is None:
         return False
     text = dotted_text(divisor.func if isinstance(divisor, ast.Call) else divisor).rpartition(".")[2].lower()
+    if of_all:
+        plain = not isinstance(divisor, ast.Call) or not (divisor.args or divisor.keywords)
+        return plain and text in ("world_size", "get_world_size", "world", "ws")
     return "world_size" in text or text in ("world", "ws", "nproc", "num_ranks", "n_ranks")
 
 
