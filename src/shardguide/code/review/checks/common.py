@@ -129,6 +129,17 @@ def place(scope: ast.AST, node: ast.AST) -> list[tuple[ast.AST, list[ast.stmt], 
             out.append(found)
 
 
+def whole_of(walker: Walker, node: ast.expr | None) -> ast.expr | None:
+    """What an element was taken from, through names: torch.load(path) for state["model"]. A name may be bound to its own element."""
+    for _ in range(8):
+        if isinstance(node, ast.Name):
+            node = walker.written(node) or node
+        if not isinstance(node, ast.Subscript):
+            break
+        node = node.value
+    return node
+
+
 def assigned_once(walker: Walker, node: ast.expr | None) -> ast.expr | None:
     """The expression behind a name of the function or of the module; the expression itself if it is no name."""
     if not isinstance(node, ast.Name):

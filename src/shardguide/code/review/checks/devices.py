@@ -34,12 +34,16 @@ def chosen(walker: Walker, call: Call) -> None:
 def device(walker: Walker, call: Call) -> None:
     """torch.device("cuda", rank) and torch.device(f"cuda:{rank}")."""
     given = [call.things("index", 1), call.args[0] if call.args else ()]
+    if len(call.node.args) > 1 or isinstance(bound(walker, call.argument("device", 0)), ast.JoinedStr):
+        walker.fact("device", call.node)  # a process's own, whatever the number is called
     if any(rank_of(things) for things in given) or _in_text(walker, call.argument("device", 0)):
         _by_rank(walker, call.node)
 
 
 def moved(walker: Walker, call: Call) -> None:
     """model.to(rank), model.cuda(rank), backend.set_device(rank)."""
+    if call.args and any(thing.kind in ("rank", "local_rank") for thing in call.args[0]):
+        walker.fact("device", call.node)
     if call.args and (rank_of(call.args[0]) or _in_text(walker, call.node.args[0])):
         _by_rank(walker, call.node)
 
@@ -49,6 +53,8 @@ def wrapped(walker: Walker, call: Call) -> None:
     ids = call.argument("device_ids", 1)
     if not isinstance(ids, (ast.List, ast.Tuple)) or len(ids.elts) != 1:
         return
+    if constant(ids.elts[0]) is None:
+        walker.fact("device", call.node)
     if rank_of(walker.peek(ids.elts[0])):
         _by_rank(walker, call.node)
     if _fixed(walker, ids.elts[0]):

@@ -7,7 +7,7 @@ import ast
 from ..project import dotted_text
 from ..records import Call, Edit, Thing, marked
 from ..walk import Walker
-from .common import constant, is_false, kind_of, last, models, replace, within
+from .common import constant, is_false, kind_of, last, models, replace, whole_of, within
 from .parts import class_name, in_tests, leaf
 
 OLD = {
@@ -274,12 +274,7 @@ def loaded(walker: Walker, call: Call) -> None:
     """load_state_dict of plain tensors into sharded parameters."""
     if kind_of(call.owner, "fsdp2", walker) != "yes" or not call.node.args:
         return
-    given = call.node.args[0]
-    if isinstance(given, ast.Name):
-        given = walker.written(given) or given
-    while isinstance(given, ast.Subscript):  # torch.load(path)["model"]
-        given = given.value
-        given = (walker.written(given) or given) if isinstance(given, ast.Name) else given
+    given = whole_of(walker, call.node.args[0])  # torch.load(path)["model"]
     if isinstance(given, ast.Call) and walker.full(given.func) == "torch.load":
         walker.report("FSD417", call.node, False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from ..project import File, dotted_text
 from ..records import Call, Edit, Things, implied
@@ -211,6 +212,10 @@ def defaults(walker: Walker) -> None:
                     walker.report_at("FSD130", file, value, False)
 
 
+# A program that makes itself one process.
+_SINGLE = re.compile(r"""["']WORLD_SIZE["']\]?\s*[=,:]\s*["']1["']""")
+
+
 def project(walker: Walker) -> None:
     """What a whole program lacks; of a folder with many programs each is looked at for itself."""
     facts = walker.facts
@@ -221,12 +226,13 @@ def project(walker: Walker) -> None:
     there = {what: {file for file, _ in facts.get(what, ())} for what in ("elsewhere", "device", "script")}
     # What is there but was not followed counts too.
     ended = {file for file in walker.project.files if "destroy_process_group" in file.text}
+    single = {file for file in walker.project.files if _SINGLE.search(file.text)}
     told: set[File] = set()
     for file, node in facts["init"]:
         around = programs.around(file)
         if around & there["elsewhere"]:
             continue
-        if not around & there["device"] and any(one is node for _, one in facts.get("nccl", ())):
+        if not around & (there["device"] | single) and any(one is node for _, one in facts.get("nccl", ())):
             walker.report_at("FSD102", file, node, False)
         if not around & ended and around & there["script"] and not around & told:
             told.add(file)

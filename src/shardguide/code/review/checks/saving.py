@@ -10,7 +10,7 @@ from ..project import File, dotted_text
 from ..records import Call
 from ..torch_names import COLLECTIVES
 from ..walk import Walker
-from .common import kind_of, last, models, one_rank
+from .common import kind_of, last, models, one_rank, whole_of
 
 
 def _on_rank(walker: Walker) -> bool:
@@ -91,12 +91,7 @@ def _known(walker: Walker, where: ast.expr) -> bool:
 
 def loaded(walker: Walker, call: Call) -> None:
     """model.load_state_dict(torch.load(…)) of a model that is not wrapped."""
-    given = call.node.args[0] if call.node.args else None
-    if isinstance(given, ast.Name):
-        given = walker.written(given) or given
-    while isinstance(given, ast.Subscript):
-        given = given.value
-        given = (walker.written(given) or given) if isinstance(given, ast.Name) else given
+    given = whole_of(walker, call.node.args[0] if call.node.args else None)
     if not isinstance(given, ast.Call) or walker.full(given.func) != "torch.load":
         return
     if call.owner and all(
