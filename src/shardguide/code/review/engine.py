@@ -55,7 +55,7 @@ def _review(
     project = Project()
     project.release = release
     project.problems += inputs.problems
-    books = read(project, inputs.python)
+    books = read(project, inputs.python, paths)
     found, verdicts = followed(project)
     if release:
         found.extend(api_findings(project, release))

@@ -84,12 +84,15 @@ def _once(paths: list[str]) -> list[str]:
     return list(out.values())
 
 
-def read(project: Project, paths: list[str]) -> dict[str, tuple[Notebook, str]]:
-    """Read Python files and notebooks into a project; gives the notebooks, each with what its cells hand to a shell."""
+def read(project: Project, paths: list[str], named: tuple[str, ...] = ()) -> dict[str, tuple[Notebook, str]]:
+    """Read Python files and notebooks into a project; gives the notebooks, each with what its cells hand to a shell.
+
+    ``named``: files that were handed over one by one, of which is said that they are no Python even where nothing speaks of PyTorch.
+    """
     books: dict[str, tuple[Notebook, str]] = {}
     for path in paths:
         if not path.endswith(".ipynb"):
-            project.add(path)
+            project.add(path, path in named)
             continue
         from . import notebook
 

@@ -134,7 +134,7 @@ class Project:
         self._methods: dict[ast.ClassDef, dict[str, Function]] = {}
         self.inherits: dict[tuple[ast.AST, str], Definition | None] = {}  # see methods.inherited
 
-    def add(self, path: str) -> None:
+    def add(self, path: str, named: bool = False) -> None:
         """Read one file; what cannot be read becomes a problem. One without anything to look at waits for being imported."""
         try:
             text = read_text(path, LIMIT).replace("\r\n", "\n").replace("\r", "\n")
@@ -148,10 +148,22 @@ class Project:
         passes_on = path.endswith("__init__.py") and "import" in text
         if passes_on or any(mark in text for mark in _MARKS):
             self._parse(path, base, text)
-        else:
+        elif not named or self._is_python(path, text):
             self.skipped += 1
             if "def " in text:
                 self._waiting[base] = (path, text)
+
+    def _is_python(self, path: str, text: str) -> bool:
+        """Whether it can be parsed; that it cannot is a problem."""
+        try:
+            parse(text, shown(path))
+        except UnusableInput as error:
+            self._problem(path, error)
+            return False
+        except (RecursionError, MemoryError):
+            self.problems.append(Problem(path, 0, "nested too deeply to be read."))
+            return False
+        return True
 
     def _parse(self, path: str, base: str, text: str) -> File | None:
         try:

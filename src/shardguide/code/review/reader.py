@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from .records import Condition, Path
-from .sequences import Always, Fork, Op, Out, Part, Same, Sequence, Turns, alike, ends, label, leaves, short
+from .sequences import Always, Fork, Op, Out, Part, Same, Sequence, Turns, alike, ends, label, leaves, short, shows
 from .trace import Branch, Event, Item, Leave, Loop, Scope, Unknown
 
 _UNROLL = 16  # turns of a loop that is written with a number
@@ -170,7 +170,8 @@ def _closed(sequence: Sequence) -> Sequence:
         if isinstance(part, Fork) and (_returns(part.one) or _returns(part.other)):
             rest = sequence[at + 1 :]
             one, other = _closed((*part.one, *rest)), _closed((*part.other, *rest))
-            out += one if alike(one, other) else (part._replace(one=one, other=other, returns=True),)
+            if any(shows(each) for each in one) or any(shows(each) for each in other):
+                out.append(part._replace(one=one, other=other, returns=True))
             break
         out.append(part)
     return tuple(out)

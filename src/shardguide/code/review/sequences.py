@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import zip_longest
 
 from shardguide.guidance.hints import NamedTuple
 
@@ -146,7 +148,7 @@ def short(node: ast.AST) -> str:
 
 def shape(sequence: Sequence, all_groups: bool = False) -> tuple[object, ...]:
     """A sequence as plain data: equal where ranks meet in the same collectives. Collectives of a group of its own are for members."""
-    out = _shape(sequence, all_groups)
+    out = list(_shape(sequence, all_groups))
     while out and out[-1] in (("return",), ("exit",), ("raise",)):
         out.pop()  # at the end of everything they change nothing
     return tuple(out)
@@ -157,43 +159,44 @@ def alike(one: Sequence, other: Sequence) -> bool:
     if one is other or (not one and not other):
         return True
     if not one or not other:
-        return not any(_shows(part) for part in one or other)
-    return _shape(one, True) == _shape(other, True)
+        return not any(shows(part) for part in one or other)
+    pairs = zip_longest(_shape(one, True), _shape(other, True))  # most differ in what they begin with
+    return all(here == there for here, there in pairs)
 
 
-def _shows(part: Part) -> bool:
+def shows(part: Part) -> bool:
     """Whether a part has anything in its shape."""
     if isinstance(part, Same):
         return bool(part.scope.events)
     if isinstance(part, Turns):
-        return any(_shows(inner) for inner in part.body)
-    return not isinstance(part, Fork) or bool(_shape((part,), True))
+        return any(shows(inner) for inner in part.body)
+    if isinstance(part, Fork):
+        return any(shows(inner) for inner in part.one) or any(shows(inner) for inner in part.other)
+    return True
 
 
-def _shape(sequence: Sequence, all_groups: bool) -> list[object]:
-    out: list[object] = []
+def _shape(sequence: Sequence, all_groups: bool) -> Iterator[object]:
     for part in sequence:
         if isinstance(part, Op):
             if part.event.code or all_groups:
-                out.append(part.meets)
+                yield part.meets
         elif isinstance(part, Turns):
-            body = _shape(part.body, all_groups)
+            body = tuple(_shape(part.body, all_groups))
             if body:
-                out.append((part.over, tuple(body)))
+                yield part.over, body
         elif isinstance(part, Fork):
-            one, other = _shape(part.one, all_groups), _shape(part.other, all_groups)
+            one, other = tuple(_shape(part.one, all_groups)), tuple(_shape(part.other, all_groups))
             if one != other:
-                out.append((id(part.test), tuple(one), tuple(other)))
+                yield id(part.test), one, other
             else:
-                out.extend(one)
+                yield from one
         elif isinstance(part, Same):
             if any(event.code or all_groups for event in part.scope.events):
-                out.append(id(part.scope))
+                yield id(part.scope)
         elif isinstance(part, Always):
-            out.append((tuple(_shape(part.body, all_groups)), tuple(_shape(part.final, all_groups))))
+            yield tuple(_shape(part.body, all_groups)), tuple(_shape(part.final, all_groups))
         else:
-            out.append((part.kind,))
-    return out
+            yield (part.kind,)
 
 
 def flat(sequence: Sequence, out: frozenset[int] = frozenset()) -> list[Op]:

@@ -42,7 +42,8 @@ def started(walker: Walker, call: Call) -> None:
         walker.report("FSD136", call.node, True, why=f"{wants}, and gets {count}: the process's index and args")
         return
     known: Known = {one.arg: value for one, value in zip(places[1:], values, strict=False)}
-    known[places[0].arg] = "index"
+    if places:  # else def main(*args)
+        known[places[0].arg] = "index"
     for name, value in known.items():
         if not isinstance(value, str):
             resolved = bound(walker, value)
