@@ -77,7 +77,7 @@ def test_gloo(layout: Layout, tmp_path: Path) -> None:
     for process in processes:
         process.start()
     try:
-        found = dict(results.get(timeout=120) for _ in processes)
+        found = dict(results.get(timeout=300) for _ in processes)
     finally:
         for process in processes:
             process.join(timeout=30)

@@ -258,7 +258,7 @@ def test_the_command_under_the_guard(tmp_path: Path) -> None:
     ran = call("ask", "clip", "gradients", "with", "FSDP2", "--torch", "2.13", "--json")
     assert ran.status == 0 and ran.json["hits"][0]["id"] == "gradient-clipping"
     again = call("ask", "clip gradients with FSDP2", "--torch", "2.13", "--json")
-    assert again.out == ran.out
+    assert {name: value for name, value in again.json.items() if name != "earlier"} == ran.json
     found = call("docs", "search", "gradient", "clipping", "--json")
     assert found.status == 0 and found.json["found"][0]["id"] == "gradient-clipping"
     assert call("docs", "search", "zzzqqq").status == 1

@@ -61,9 +61,9 @@ def test_two_at_once(folder: Path) -> None:
         me.child.kill(9)
         me.child.close(force=True)
     me = Person(folder, "chat", "--torch", "2.13")
-    me.sees("Last time init was left open")
+    me.sees("Last time backend was left open (torch = 2.13, device = xpu)")  # it was spoken last
     me.says("no")
-    me.sees("Last time backend was left open (torch = 2.13, device = xpu)")
+    me.sees("Last time init was left open")
     me.says("quit")
     me.ends()
 

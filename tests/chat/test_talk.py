@@ -191,13 +191,22 @@ def test_a_known_answer_is_corrected_from_the_next_conversation(say: Script) -> 
 def test_the_record_is_used_and_held_against_now(say: Script) -> None:
     say("backend", "cuda", "ethernet", "linux", "yes")
     again = say("backend")
-    assert "Asked before" in again[1] and "and approved" in again[1] and "the answer is the same" in again[1]
+    assert "Asked here before" in again[1] and ", approved)" in again[1] and "the same answer" in again[1]
     other = say("no", "backend", torch="2.5")
-    assert (
-        "it was for PyTorch 2.13" in other[2]
-        and "this is for 2.5; " in other[2]
-        and "The approval was given to the earlier one" in other[2]
-    )
+    assert "It was for PyTorch 2.13" in other[2] and "this is for PyTorch 2.5." in other[2]
+    assert "The approval was given to the earlier answer, not to this one." in other[2]
+
+
+def test_something_else_than_what_was_left_open(say: Script) -> None:
+    """Said where yes or no was asked for, it is taken up, and what was left open stays."""
+    say("backend", "cuda")
+    said = say("my run hangs after the first epoch on 4 nodes")
+    assert "backend stays open" in said[1] and "I take this as: diagnose" in said[1]
+    said = say("no", "init")  # the one of the moment, which comes first
+    assert "Last time diagnose" in said[0] and "Last time backend was left open" in said[1]
+    assert "init stays open" not in said[2] and "backend stays open" in said[2]
+    assert say.talk.state.task == "init"
+    assert "Go on with it? (yes, no)" in say("hm", "banana", "?")[3]
 
 
 def test_done_and_not_done(say: Script) -> None:
@@ -253,8 +262,10 @@ def test_review_of_pasted_code_and_its_rules(say: Script) -> None:
 def test_a_log_pasted_below_a_diagnosis_is_read_as_well(say: Script) -> None:
     log = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nRuntimeError: trying to initialize the default process group twice!\n'
     said = say("diagnose", "it died", log)
-    assert "no diagnosis is known" in said[2]
-    assert "certain" in said[3] and "twice" in said[3]
+    assert "no diagnosis is known" in said[2] and "What did it print?" in said[2] and "Paste more" in said[2]
+    assert "Certain" in said[3] and "twice" in said[3]
+    said = say("no", "diagnose", "it died", "all ranks hang after the first epoch", "what is a watchdog?")
+    assert "Possible: uneven_batches" in said[4] and "uneven_batches" not in said[5]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.snippets.ports import free_port
+
 TRAIN = "/home/user/train"  # where the programs stand, as far as their logs tell
 TORCHRUN = "/opt/venv/bin/torchrun"
 PYTHON = "/opt/venv/bin/python3"
@@ -76,13 +78,6 @@ def environment(rank: int, world: int, port: int, program: Program) -> dict[str,
         "MASTER_PORT": str(port),
         **program.env,
     }
-
-
-def free_port() -> int:
-    """A port that the kernel gave out just now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def interpret(text: str, file: str, argv: list[str], env: dict[str, str]) -> NoReturn:

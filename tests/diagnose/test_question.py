@@ -22,6 +22,9 @@ ASKED = {
     "no space left on device while writing checkpoints": "disk_full",
     "model.generate hangs with FSDP because prompt lengths differ": "generate_unsynced_ranks",
     "infiniband vendor err 129 after a few hours": "ib_retry_exceeded",
+    # What happens stands beside the case that it happens in, and in one clause of several.
+    "my 70B run hangs after 1st epoch on 4 nodes 8 h100 each, py-spy shows rank 17 in all_gather": "uneven_batches",
+    "MixedPrecision(param_dtype=torch.float16) gives nan losses after 200 steps on T4": "fp16_without_scaler",
 }
 # Nothing to do with any diagnosis.
 UNRELATED = (

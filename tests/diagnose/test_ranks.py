@@ -185,7 +185,7 @@ def test_a_file_without_a_word_is_evidence(tmp_path: Path) -> None:
     # Without the empty files nothing is known of the others, and a lost connection alone is no cause.
     for rank in (1, 2, 3):
         (tmp_path / "logs" / f"attempt_0/{rank}/stderr.log").unlink()
-    assert first(tmp_path, {})["id"] == "unrecognised"
+    assert first(tmp_path, {})["id"] == "consequence"
 
 
 def test_two_ranks_leave_two_causes(tmp_path: Path) -> None:

@@ -84,8 +84,8 @@ def test_the_rank_in_the_watchdogs_line_of_old_releases(tmp_path: Path) -> None:
 
 def test_only_consequences_are_no_cause_and_say_where_to_look(tmp_path: Path) -> None:
     found = answer(tmp_path / "train.log", CLOSED)
-    assert (found["outcome"], found["diagnoses"]) == ("unrecognised", [])
-    assert "train.log:1: " in found["notes"][0]
+    assert (found["outcome"], found["diagnoses"]) == ("consequence", [])
+    assert [one["evidence"][0]["line"] for one in found["consequences"]] == [1]
     assert "logs of all ranks" in found["notes"][-1]
 
 

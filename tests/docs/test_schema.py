@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from shardguide.accounting import Refusal, Support, records
+from shardguide.frontends import conduct
+from shardguide.frontends.earlier import Earlier
 from shardguide.guidance import record as contract
 from shardguide.guidance.dtypes import ITEMSIZE
 from shardguide.guidance.serialise import to_dict
+from shardguide.notebook import Notebook, Place
 from shardguide.workflows import fields
 from shardguide.workflows.backend.checks import Row as NeededOperation
 from shardguide.workflows.backend.fields import FIELDS as BACKEND
@@ -34,7 +38,7 @@ VALIDATOR = Draft202012Validator(SCHEMA)
 TUPLES: dict[str, Any] = {
     "release": contract.Release, "question": contract.Question, "alternative": contract.Alternative,
     "decision": contract.Decision, "fact": contract.Fact, "verified": contract.Verified, "snippet": contract.Snippet,
-    "check": contract.Check, "source": contract.Source, "next": contract.Next, "approval": contract.Approval,
+    "earlier": Earlier, "check": contract.Check, "source": contract.Source, "next": contract.Next, "approval": contract.Approval,
     "rank_run": records.RankRun, "group": records.Group, "optimizer_support": Support, "refusal": Refusal,
     "before_after_row": Row, "needed_operation": NeededOperation,
     "join_part": JoinPart, "shadowed": Shadowed, "compared": Compared, "mapped": Mapped,
@@ -93,9 +97,9 @@ def test_definitions_have_the_fields_of_the_record() -> None:
         assert tuple(definition["properties"]) == kind._fields, name
         assert definition["required"] == list(kind._fields), name
         assert definition["additionalProperties"] is False, name
-    common = [field for field in contract.Guidance._fields if field != "extra"]
+    common = [field for field in contract.Guidance._fields if field not in ("extra", "request")]
     assert sorted(SCHEMA["required"]) == sorted(["schema", *common])
-    assert sorted(SCHEMA["properties"]) == sorted(["schema", *common])
+    assert sorted(SCHEMA["properties"]) == sorted(["schema", *common, "earlier"])
 
 
 def test_closed_lists_are_those_of_the_product() -> None:
@@ -104,6 +108,25 @@ def test_closed_lists_are_those_of_the_product() -> None:
     assert set(SCHEMA["properties"]["answers"]["propertyNames"]["enum"]) == told
     assert set(SCHEMA["$defs"]["accounting"]["properties"]["param_dtype"]["enum"]) == {*ITEMSIZE, None}
     assert set(SCHEMA["$defs"]["layout"]["properties"]["strategy"]["enum"]) == records.STRATEGIES
+
+
+def test_a_request_that_was_asked_before_is_valid(tmp_path: Path) -> None:
+    """The field that a front end adds: the same, under another release, and after a yes."""
+    with Notebook(Place(str(tmp_path / "notebook.db"), True)) as notebook:
+
+        def asked(torch: str) -> dict[str, Any]:
+            given = LLAMA | {"torch": torch}
+            return conduct.conduct(lambda remembered: plan(PlanRequest(given=given, remembered=remembered)), notebook)
+
+        first, again = asked("2.13"), asked("2.13")
+        notebook.approve(again["id"])
+        other = asked("2.4")
+    assert "earlier" not in first and first == {name: one for name, one in again.items() if name != "earlier"}
+    assert errors(again) == errors(other) == []
+    assert again["earlier"]["same"] and not other["earlier"]["same"] and other["earlier"]["state"] == "approved"
+    for field in Earlier._fields:
+        assert errors(other | {"earlier": {name: one for name, one in other["earlier"].items() if name != field}})
+    assert errors(other | {"earlier": other["earlier"] | {"surprise": 1}})
 
 
 def _described(schema: Any, where: str = "#") -> Iterator[str]:
@@ -142,6 +165,7 @@ def test_every_field_of_the_schema_occurs() -> None:
 
     for name in REQUESTS:
         walk(record(name))
+    seen.update(Earlier._fields)  # of a front end; the test above has real ones
     named = {name for definition in SCHEMA["$defs"].values() for name in definition.get("properties", {})}
     assert named - seen == set()
 

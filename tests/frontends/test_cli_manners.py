@@ -6,9 +6,11 @@ import json
 import os
 import pty
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,7 +115,8 @@ def test_json_is_nothing_but_json(shardguide: Shardguide) -> None:
             ran = where(*arguments, "--json")
             assert (ran.status, ran.err) == (status, ""), arguments
             assert isinstance(json.loads(ran.out), dict) and ran.out.endswith("}\n"), arguments
-    assert shardguide(*FULL, "--format", "json").out == shardguide(*FULL, "--json").out
+    long, short = (shardguide(*FULL, *option).out.splitlines() for option in (("--format", "json"), ("--json",)))
+    assert long[:-2] == short[:-2] and long[-2].startswith('"earlier"')  # which has a time in it
 
 
 def test_standard_input_as_the_model(shardguide: Shardguide) -> None:
@@ -261,3 +264,57 @@ def test_the_repository_is_untouched_by_what_it_reads(shardguide: Shardguide) ->
     before = sorted((ROOT / "examples").rglob("*"))
     assert shardguide(*FULL).status == 0
     assert sorted((ROOT / "examples").rglob("*")) == before
+
+
+# --- the bare command ---------------------------------------------------------------------------------------------
+
+
+def test_lines_from_a_pipe_or_a_file_open_the_conversation(shardguide: Shardguide) -> None:
+    """One question a line, as the help says; the last prompt meets the end, and what is open is kept."""
+    ran = shardguide(stdin="my 70B run hangs after the first epoch on 4 nodes\n")
+    assert ran.status == 0 and ran.err == ""
+    assert "I take this as: diagnose" in ran.out and "Kept. The next" in ran.out
+    again = shardguide(stdin="my 70B run hangs after the first epoch on 4 nodes\n")
+    assert "diagnose stays open for another time." in again.out and "I take this as: diagnose" in again.out
+    lines = shardguide.folder / "lines.txt"
+    lines.write_text("no\nno\nbackend\ncuda\ninfiniband\nlinux\nyes\n")
+    with lines.open() as file:
+        done = subprocess.run(
+            [sys.executable, "-m", "shardguide"], cwd=shardguide.folder, env=shardguide.env, stdin=file, capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0 and "Backend: nccl" in done.stdout and "Approved: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    "kind", ["/dev/null", "closed", "empty pipe", "empty file", "read file", "socket", "silent pipe"]
+)
+def test_without_anybody_to_talk_to_it_prints_its_help(shardguide: Shardguide, kind: str) -> None:
+    help_ = shardguide("--help")
+    file = shardguide.folder / "input"
+    file.write_text("backend\n" if kind == "read file" else "")
+    command = [sys.executable, "-m", "shardguide"]
+    if kind == "closed":
+        command = ["sh", "-c", f"exec {sys.executable} -m shardguide <&-"]
+    ends = socket.socketpair()
+    reading, writing = os.pipe()
+    if kind == "empty pipe":
+        os.close(writing)
+    with file.open("rb") as opened:
+        opened.read()
+        given: Any = {
+            "closed": None, "socket": ends[0], "empty pipe": reading, "silent pipe": reading, "empty file": opened, "read file": opened,
+        }.get(kind, subprocess.DEVNULL)  # fmt: skip
+        ran = subprocess.run(
+            command,
+            cwd=shardguide.folder,
+            env=shardguide.env,
+            stdin=given,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, help_.out, "")
+    for one in ends:
+        one.close()

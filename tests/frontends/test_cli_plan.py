@@ -86,7 +86,7 @@ def test_a_refused_plan_and_an_open_one_are_not_approved(shardguide: Shardguide)
         ran = shardguide("approve", waiting["id"], *option)
         assert ran.status == (2 if waiting["status"] == "needs_answers" else 0) == 2
     ran = shardguide("plan", "13b", "--gpus", "12", "--write", "out", "--no-input")
-    assert ran.status == 2 and "answers are missing" in ran.err
+    assert ran.status == 2 and "waits for answers (" in ran.err
 
 
 def test_answers_take_an_options_spelling(shardguide: Shardguide) -> None:
@@ -157,7 +157,13 @@ def test_an_approved_plan_is_written_and_backed_up(shardguide: Shardguide) -> No
     assert (shardguide.folder / "out" / "launch.sh.bak").read_text() == "echo mine\n"
     assert "torchrun" in (shardguide.folder / "out" / "launch.sh").read_text()
     assert "fully_shard" in (shardguide.folder / "out" / "train_fsdp2.py").read_text()
-    assert shardguide(*FULL, "--write", "out").status == 0  # nothing left to write
+    again = shardguide(*FULL, "--write", "out")
+    assert again.status == 0 and "holds these files already" in again.err
+    written = json.loads((shardguide.folder / "out" / "shardguide-plan.json").read_text())
+    assert written["approval"]["state"] == "approved" and "earlier" not in written
+    shardguide("reject", identity)
+    ran = shardguide(*FULL, "--write", "elsewhere")
+    assert ran.status == 2 and "was turned down" in ran.err and not (shardguide.folder / "elsewhere").exists()
 
 
 def test_show_prints_one_snippet(shardguide: Shardguide) -> None:
@@ -230,6 +236,7 @@ def test_on_a_terminal_write_needs_the_word_yes(shardguide: Shardguide) -> None:
     assert status == 0 and not (shardguide.folder / "out").exists()
     status, _ = _terminal(shardguide, [*FULL, "--write", "out"], {"Write": "yes"})
     assert status == 0 and (shardguide.folder / "out" / "train_fsdp2.py").exists()
+    assert shardguide(*FULL, "--json").json["approval"]["state"] == "approved"  # that yes is kept
 
 
 def test_no_colour_on_request(shardguide: Shardguide) -> None:

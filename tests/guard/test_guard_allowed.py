@@ -398,9 +398,8 @@ def test_source_avoids_what_raises_no_event() -> None:
     assert {one[2] for one in found} <= {"multiprocessing"}
 
 
-@pytest.mark.parametrize("attempt", range(3))
-def test_cost(attempt: int, tmp_path: Path) -> None:
-    """Loading and installing takes 0.6 ms of CPU, an open for reading 0.6 microseconds; the bounds leave room."""
+def test_cost(tmp_path: Path) -> None:
+    """Loading and installing takes 0.6 ms of CPU, an open for reading 0.6 microseconds; the bounds leave room, also for a busy machine."""
     program = """
         import time, sys, os
         start = time.process_time()
@@ -411,10 +410,9 @@ def test_cost(attempt: int, tmp_path: Path) -> None:
         for _ in range(100_000): sys.audit("open", "/some/file", "r", os.O_RDONLY | os.O_CLOEXEC)
         print(time.process_time() - start)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    install, reads = map(float, done.stdout.split())
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    runs = [subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout for _ in range(5)]
+    install, reads = (min(float(run.split()[at]) for run in runs) for at in (0, 1))
     print(install, reads)
     assert install < 0.005
     assert reads / 100_000 < 5e-6

@@ -1,7 +1,6 @@
 """Witnesses of claims on activation checkpointing, meta devices and distributed checkpoints."""
 
 import threading
-import time
 import warnings
 from pathlib import Path
 
@@ -339,12 +338,12 @@ def asynchronous(mesh):
     """A state dict that is changed after async_save has returned."""
     folder = FOLDERS[0] / "async"
     state = {"a": torch.ones(1000)}
-    threads = []
+    threads, seen = [], threading.Event()
     real = dcp.FileSystemWriter.write_data
 
     def slow(self, *args, **kwargs):
         threads.append(threading.current_thread() is threading.main_thread())
-        time.sleep(0.3)
+        assert seen.wait(60)  # a slow disk: the caller is back before this has begun
         return real(self, *args, **kwargs)
 
     dcp.FileSystemWriter.write_data = slow
@@ -353,6 +352,7 @@ def asynchronous(mesh):
         future = dcp.async_save(state, checkpoint_id=folder)
         done_at_once = future.done()
         state["a"].zero_()
+        seen.set()
         future.result()
     loaded = {"a": torch.zeros(1000)}
     dcp.load(loaded, checkpoint_id=folder)

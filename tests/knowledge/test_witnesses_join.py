@@ -163,10 +163,13 @@ def stale():
     return [p.item() for p in model.parameters()], [optimizer._param_to_rank[p] for p in model.parameters()]
 
 
-def zero_first(rank):
-    dist.init_process_group("gloo", timeout=timedelta(seconds=2))
+def zero_first(rank, given_up):
+    gloo.init()
     model = DDP(Two())
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+
+    dist.barrier()
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=2))  # after the set-up, which may take longer
 
     def train():
         with Join([optimizer, model]):
@@ -175,7 +178,10 @@ def zero_first(rank):
                 model(number(rank), ("a", "b")).sum().backward()
                 optimizer.step()
 
-    return said(train)
+    text = said(train)
+    given_up[rank].set()
+    assert given_up[1 - rank].wait(60)  # nobody closes its connections while the other waits
+    return text
 
 
 def own(rank, facts):
@@ -287,7 +293,8 @@ def test_join_of_ddp_and_zero_steps_with_old_gradients(joined):
 
 
 def test_join_of_zero_before_ddp_hangs():
-    assert all_say(gloo.run(2, zero_first), "RuntimeError", "Timed out waiting 2000ms")
+    given_up = [gloo.event(), gloo.event()]
+    assert all_say(gloo.run(2, lambda rank: zero_first(rank, given_up)), "RuntimeError", "Timed out waiting 2000ms")
 
 
 def test_ddp_join_is_join(joined):

@@ -112,7 +112,7 @@ def forget() -> None:
             held.cache_clear()
 
 
-def on_gloo(world: int, *experiments: Callable[[DeviceMesh], Any], timeout: float = 120.0) -> dict[str, list[Any]]:
+def on_gloo(world: int, *experiments: Callable[[DeviceMesh], Any], timeout: float = 300.0) -> dict[str, list[Any]]:
     """Runs every experiment on ``world`` real processes: its name -> what each rank returned, in rank order."""
 
     def body(rank: int) -> dict[str, Any]:

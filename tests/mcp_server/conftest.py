@@ -20,6 +20,8 @@ mcp = pytest.importorskip("mcp", reason="the MCP SDK is the extra mcp")
 from mcp import Client, StdioServerParameters  # noqa: E402
 from mcp.client.stdio import stdio_client  # noqa: E402
 
+from ..snippets.ports import free_port  # noqa: E402
+
 ENV = {
     name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
 }
@@ -69,24 +71,24 @@ def over_stdio(tmp_path: Path) -> Callable[..., Any]:
 @pytest.fixture
 def http_url(tmp_path: Path) -> Any:
     """The address of ``shardguide mcp --http``, running."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "shardguide", "mcp", "--http", str(port), "--notebook", str(tmp_path / "http.db")],
         cwd=tmp_path, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    for _ in range(200):
-        try:
-            socket.create_connection(("127.0.0.1", port), 0.2).close()
-            break
-        except OSError:
-            time.sleep(0.05)
+    until = time.monotonic() + 60
     try:
+        while True:
+            assert process.poll() is None and time.monotonic() < until, "the server did not start"
+            try:
+                socket.create_connection(("127.0.0.1", port), 0.2).close()
+                break
+            except OSError:
+                time.sleep(0.05)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
         for stream in (process.stdout, process.stderr):
             assert stream is not None
             stream.close()

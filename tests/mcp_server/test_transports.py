@@ -60,15 +60,17 @@ def test_http_refuses_other_origins(http_url: str) -> None:
             {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers},
         )
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(request, timeout=10)
+            urllib.request.urlopen(request, timeout=60)
         assert refused.value.code in (403, 421)
 
 
 async def test_a_long_diagnosis_reports_progress_and_can_be_cancelled(over_stdio: Callable[..., Any]) -> None:
     seen: list[float] = []
+    scope = anyio.CancelScope()
 
     async def progress(done: float, total: float | None, message: str | None) -> None:
         seen.append(done)
+        scope.cancel()
 
     async with over_stdio() as client:
         line = b"step 1000 loss 2.31 " + b"x" * 180 + b"\n"
@@ -76,14 +78,11 @@ async def test_a_long_diagnosis_reports_progress_and_can_be_cancelled(over_stdio
             for _ in range(20):
                 file.write(line * 100_000)  # 20 MB at a time
         reading = {"paths": ["long.log"], "torch": "2.13"}
-        with anyio.move_on_after(1.4) as scope:
+        with scope:
             await client.call_tool("diagnose", reading, progress_callback=progress)
-        cancelled = scope.cancelled_caught
-        started = anyio.current_time()
-        assert not (await client.call_tool("docs", {"names": ["fully_shard"]})).is_error
-        if cancelled:  # a fast machine may have been done
-            assert seen, "no progress was reported"
-            assert anyio.current_time() - started < 5
+        assert scope.cancelled_caught and len(seen) == 1, "no progress was reported before the end"
+        with anyio.fail_after(60):
+            assert not (await client.call_tool("docs", {"names": ["fully_shard"]})).is_error
 
 
 def test_nothing_but_the_protocol_on_standard_output(tmp_path: Path) -> None:
@@ -107,7 +106,7 @@ def test_nothing_but_the_protocol_on_standard_output(tmp_path: Path) -> None:
         process.stdin.flush()
         if "id" in line:
             got.append(json.loads(process.stdout.readline())["id"])
-    rest, err = process.communicate(timeout=30)
+    rest, err = process.communicate(timeout=60)
     assert got == [1, 2] and rest == "" and err == "" and process.returncode == 0
 
 
@@ -203,7 +202,7 @@ def test_a_signal_ends_it_at_once_and_without_a_word(tmp_path: Path, sent: signa
     process = _started(tmp_path)
     _greeted(process)
     process.send_signal(sent)
-    assert process.wait(10) == -sent  # standard input is still open
+    assert process.wait(60) == -sent  # standard input is still open
     assert process.communicate() == ("", "")
 
 
@@ -216,7 +215,7 @@ def test_a_client_that_is_gone_is_no_error(tmp_path: Path) -> None:
     process.stdin.flush()
     with contextlib.suppress(BrokenPipeError):
         process.stdin.close()
-    assert process.wait(10) == 0 and process.stderr.read() == ""
+    assert process.wait(60) == 0 and process.stderr.read() == ""
     process.stderr.close()
 
 
@@ -239,7 +238,7 @@ def test_what_is_no_message_does_not_end_it(tmp_path: Path) -> None:
         if got[-1].get("id") == 7:
             break
     assert got[-1]["result"]["structuredContent"]["name"] == "torch.distributed.fsdp.fully_shard"
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=60)
     assert (out, err, process.returncode) == ("", "", 0)
 
 
@@ -248,7 +247,7 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         process = _started(tmp_path, "--http", str(taken.getsockname()[1]))
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 2 and out == "" and err.count("\n") == 1 and "address already in use" in err
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shardguide.code.migrate import helpers_own
 from shardguide.code.migrate.engine import migrate
 from shardguide.code.migrate.helpers import HELPERS
 from shardguide.guidance.errors import UnusableInput
@@ -109,11 +110,11 @@ def test_only_the_root_casts_its_inputs(tmp_path: Path) -> None:
     ("text", "code"),
     [
         ("m = FSDP(m, sharding_strategy=ShardingStrategy.NO_SHARD)", "no-shard"),
-        ("m = FSDP(m, process_group=(a, b), sharding_strategy=ShardingStrategy.HYBRID_SHARD)", "process-group-pair"),
+        ("m = FSDP(m, process_group=(a, b))", "process-group-pair"),
         ("m = FSDP(m, colour=1)", "argument-unknown"),
         ("m = FSDP(*given)", "arguments"),
         ("m = FSDP(m, auto_wrap_policy=ModuleWrapPolicy({A})) if on else m", "expression"),
-        ("m = FSDP(m, auto_wrap_policy=CustomPolicy(lambda x: {'forward_prefetch': True}))", "custom-policy"),
+        ("m = FSDP(m, auto_wrap_policy=CustomPolicy(on), **given)", "custom-policy"),
         ("o = torch.optim.SGD(m.parameters(), 0.1)\n    m = FSDP(m)", "optimizer-first"),
     ],
 )
@@ -180,7 +181,7 @@ model = fully_shard(torch.nn.Linear(2, 2), mesh=mesh)
     )
 
 
-def test_a_model_that_may_be_ddp_keeps_its_state_dict(tmp_path: Path) -> None:
+def test_a_model_that_may_be_ddp_is_asked(tmp_path: Path) -> None:
     after, left, _ = moved(
         tmp_path,
         HEAD
@@ -195,8 +196,9 @@ def main(flag):
     return model.state_dict(), model.module
 """,
     )
-    assert "with no_sync_of(model):" in after and "return model.state_dict(), model.module" in after
-    assert [reason for _, reason in left] == ["ddp-too", "ddp-too"]
+    assert "with no_sync_of(model):" in after and left == []
+    assert "if isinstance(model, FSDPModule) else model.state_dict())" in after
+    assert "(model if isinstance(model, FSDPModule) else model.module)" in after
 
 
 def test_strings_over_lines_keep_their_inside(tmp_path: Path) -> None:
@@ -394,7 +396,7 @@ def test_functions_without_a_use_are_word_for_word_the_same() -> None:
 
 
 def test_helpers_import_what_they_use() -> None:
-    for name, (imports, code) in HELPERS.items():
+    for name, (imports, code) in {**HELPERS, **helpers_own.HELPERS}.items():
         words = {key: key for key in imports} | {"self": name, "default": "None", "src": ""}
         tree = ast.parse(code.strip("\n").format(**words))
         free = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}

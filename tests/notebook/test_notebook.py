@@ -214,13 +214,17 @@ def test_same_inputs_are_found_again(notebook: Notebook) -> None:
     notebook.save(guidance(A), "d1", "/p")
     notebook.save(guidance(B), "d2", "/p")
     notebook.save(guidance(C, torch={"version": "2.14.0"}), "d1", "/p")  # the user's PyTorch has changed
-    found = notebook.find("d1")
+    found = notebook.find("d1", "/p")
     assert found is not None
     assert (found.id, found.torch) == (C, "2.14.0")
-    other = notebook.find("d2")
+    first = notebook.find("d1", "/p", A)  # this very answer, though it is not the latest
+    assert first is not None and (first.id, first.mark.state) == (A, "draft")
+    other = notebook.find("d2", "/p")
     assert other is not None
     assert other.id == B
-    assert notebook.find("d3") is None
+    assert notebook.find("d3", "/p") is None and notebook.find("d1", "/q") is None
+    notebook.save(guidance("dddd4444", status="needs_answers"), "d4", "/p")
+    assert notebook.find("d4", "/p") is None  # it only asked back
 
 
 def test_prefix(notebook: Notebook) -> None:
@@ -330,7 +334,7 @@ def test_works_under_the_guard(tmp_path: Path) -> None:
         with Notebook(Place(sys.argv[1], True)) as notebook:
             notebook.remember("/p", {"gpus": 8}, "user")
             notebook.save({"id": "aaaa1111", "approval": {"state": "draft", "asked": "?"}}, "d", "/p")
-            print(notebook.approve("aaaa").state, notebook.answers("/p")["gpus"].value, notebook.find("d").id)
+            print(notebook.approve("aaaa").state, notebook.answers("/p")["gpus"].value, notebook.find("d", "/p").id)
             added = commands.import_text(notebook, json.dumps(notebook.export()))
             print(commands.recall(notebook, "aaaa")["approval"]["state"], added, violations())
     """

@@ -365,7 +365,7 @@ def test_compile() -> None:
         trained = train(model, models.momentum(model), batches[rank])
         return trained, counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
 
-    results = gloo.run(2, body, timeout=300)
+    results = gloo.run(2, body)
     assert results[0][1:] == (1, 0), "one graph for all blocks"
     # Fused kernels: other sums inside a block as well.
     same([result[0] for result in results], reference(seeded(models.Transformer), batches), rtol=1e-4, atol=1e-5)

@@ -95,24 +95,26 @@ def test_objects_travel_both_ways() -> None:
 def test_monitored_barrier_names_the_missing_rank() -> None:
     pattern = load("monitored-barrier")
 
+    given_up = [gloo.event() for _ in range(3)]
+
     def body(rank: int) -> tuple[str, float]:
         gloo.init()
         group = pattern["watch_group"]()
-        pattern["all_here"](group, timeout=timedelta(seconds=30))  # all are here
-        if rank == 1:
-            time.sleep(2.5)
-            return "stayed away", 0.0
-        started = time.monotonic()
-        try:
-            pattern["all_here"](group, timeout=timedelta(seconds=1))
-        except RuntimeError as error:
-            waited = time.monotonic() - started
-            time.sleep(2.0)  # do not close the connections while others still wait
-            return str(error), waited
-        return "no error", 0.0
+        pattern["all_here"](group, timeout=timedelta(seconds=60))  # all are here
+        said, waited = "stayed away", 0.0
+        if rank != 1:
+            started = time.monotonic()
+            try:
+                pattern["all_here"](group, timeout=timedelta(seconds=3))
+                said = "no error"
+            except RuntimeError as error:
+                said, waited = str(error), time.monotonic() - started
+        given_up[rank].set()
+        assert all(one.wait(60) for one in given_up)  # nobody closes the connections while others still wait
+        return said, waited
 
     (first, waited), (missing, _), (other, _) = gloo.run(3, body)
-    assert 0.8 < waited < 2.3  # its own timeout, before rank 1's end
+    assert waited > 2.5  # the timeout of the call, and rank 1 was alive all the time
     assert "Rank 1" in first or "Ranks 1" in first or "ranks: 1" in first, first
     assert "2" not in first.split("failed")[0]
     assert missing == "stayed away"

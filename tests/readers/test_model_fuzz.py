@@ -158,13 +158,13 @@ KEYS = (
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(value=JSON | st.dictionaries(st.sampled_from([*KEYS, "buffers", "units", "weight_map", "metadata"]), JSON))
 def test_any_json(tmp_path: Path, value: object) -> None:
     check(tmp_path / "config.json", json.dumps(value).encode())
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(header=st.dictionaries(st.text(max_size=6), JSON, max_size=4), length=st.none() | st.integers(0, 2**64 - 1))
 def test_any_header(tmp_path: Path, header: dict[str, object], length: int | None) -> None:
     data = json.dumps(header).encode()

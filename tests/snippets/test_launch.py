@@ -14,6 +14,8 @@ from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.model import Unit
 from shardguide.knowledge.snippets import LaunchSpec, TrainingSpec, render_launch
 
+from .ports import free_port
+
 TRAINING = TrainingSpec(
     units=tuple(Unit((f"model.layers.{i}",), "LlamaDecoderLayer", "block") for i in range(2)),
     mesh=(("replicate", 2), ("shard", 8)),
@@ -55,22 +57,13 @@ def start(script: str, folder: Path, **extra: str) -> subprocess.CompletedProces
     }
     environment.pop("OMP_NUM_THREADS", None)
     return subprocess.run(
-        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
     )
 
 
 def both_nodes(code: str) -> str:
     """The same file started twice at once, as on two nodes; fails if one does."""
     return f"({code}) & first=$!\n({code}) & second=$!\nwait $first && wait $second"
-
-
-def free_port() -> str:
-    """A port that nobody listens on."""
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
 
 
 @pytest.mark.torch
@@ -86,7 +79,7 @@ def test_torchrun_on_one_node(tmp_path: Path, cpu_work: bool) -> None:
 def test_torchrun_on_two_nodes(tmp_path: Path) -> None:
     code = render_launch("torchrun", LaunchSpec(nodes=2, per_node=1)).code
     assert start(code, tmp_path).returncode != 0  # no HEAD, no start
-    port = free_port()
+    port = str(free_port())
     done = start(both_nodes(code), tmp_path, HEAD="localhost", PORT=port)
     assert done.returncode == 0, done.stderr[-6000:]
     assert [(tmp_path / f"rank{i}").read_text().split()[0] for i in range(2)] == ["2", "2"]
@@ -104,7 +97,7 @@ def test_slurm_script(tmp_path: Path, nodes: int) -> None:
         "SLURM_JOB_ID": "7",
     }
     script = code if nodes == 1 else both_nodes(code)
-    done = start(script, tmp_path, PORT=free_port(), **job)
+    done = start(script, tmp_path, PORT=str(free_port()), **job)
     assert done.returncode == 0, done.stderr[-6000:]
     assert [(tmp_path / f"rank{i}").read_text().split()[0] for i in range(2)] == ["2", "2"]
 

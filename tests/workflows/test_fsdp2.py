@@ -114,7 +114,14 @@ def test_from_ddp_nothing_of_fsdp1_is_said(release: str) -> None:
     record = ask(torch=release, goal="migrate", using="ddp")
     assert record["mapping"] == [] and not any("FSDP1" in note for note in record["notes"])
     said = " ".join(decision(record, "migrate")["because"])
-    for name in ("model.module", "no_sync", "find_unused_parameters", "device_ids", "static_graph", "broadcast_from_rank0"):
+    for name in (
+        "model.module",
+        "no_sync",
+        "find_unused_parameters",
+        "device_ids",
+        "static_graph",
+        "broadcast_from_rank0",
+    ):
         assert (name in said) == (name != "find_unused_parameters" or release == "2.13"), name
     assert "FSDP1" not in said
 

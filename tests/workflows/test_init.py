@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,8 @@ from shardguide.knowledge.snippets.verify import verify
 from shardguide.workflows.init import InitRequest, init
 from shardguide.workflows.init.fields import LAUNCHERS, METHODS, multicast, split_address
 
+from ..snippets.ports import free_port
+
 URLS = {"env": {}, "tcp": {"address": "node0:29500"}, "file": {"path": "/shared/run"}}
 
 
@@ -40,12 +41,6 @@ def part(record: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
 
 def code(record: dict[str, Any], name: str = "init") -> str:
     return str(part(record, "snippets", name)["code"])
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 # --- what is offered, for every release ---------------------------------------------------------------------------
@@ -135,7 +130,7 @@ def _start(folder: Path, record: dict[str, Any], **environment: str) -> subproce
 
 
 def _ready(*processes: subprocess.Popen[str]) -> list[str]:
-    said = [process.communicate(timeout=120)[0] for process in processes]
+    said = [process.communicate(timeout=300)[0] for process in processes]
     assert all(process.returncode == 0 for process in processes), "\n".join(said)[-4000:]
     return sorted(re.findall(r"rank \d of \d is ready", "".join(said)))  # two processes may write on one line
 
@@ -186,7 +181,7 @@ def _execute(text: str, environment: dict[str, str]) -> str:
     return said.getvalue().strip()
 
 
-def _forked(bodies: list[Any], wait: float = 60.0) -> list[Any]:
+def _forked(bodies: list[Any], wait: float = 300.0) -> list[Any]:
     """(True, result) or (False, error) of each body in a forked process; None where one is still busy after ``wait`` seconds."""
     import torch
 
@@ -279,7 +274,7 @@ def test_when_the_file_is_removed(tmp_path: Path) -> None:
                               env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"}, stderr=subprocess.DEVNULL)
         for end, last in (("normal", ""), ("killed", f"; os.kill(os.getpid(), {int(signal.SIGKILL)})"))
     }  # fmt: skip
-    codes = {end: process.wait(120) for end, process in running.items()}
+    codes = {end: process.wait(300) for end, process in running.items()}
     assert codes == {"normal": 0, "killed": -signal.SIGKILL}
     assert not (tmp_path / "normal").exists() and (tmp_path / "killed").exists()
 
@@ -317,7 +312,7 @@ def test_a_rank_out_of_range_and_rank_0_without_address(tmp_path: Path) -> None:
             "gloo", init_method=f"file://{tmp_path}/x", rank=rank, world_size=2, timeout=datetime.timedelta(seconds=4)
         )
 
-    first, second = _forked([lambda: body(0), lambda: body(2)], wait=20.0)
+    first, second = _forked([lambda: body(0), lambda: body(2)])
     assert not second[0] and "rank < size" in second[1]
     assert not first[0] and "imeout" in first[1]
 
@@ -348,10 +343,10 @@ def test_a_file_that_was_left_behind(tmp_path: Path) -> None:
     assert [one[0] for one in _forked([lambda rank=rank: body(rank) for rank in range(2)])] == [True, True]
     assert (tmp_path / "x").exists()
     # A rank that comes alone does not wait for the other: it finds the dead one's address in the file, and tries to connect.
-    ((good, stale),) = _forked([lambda: body(0)], wait=90.0)
+    ((good, stale),) = _forked([lambda: body(0)])
     assert not good and "connect" in stale.lower()
     (tmp_path / "x").unlink()
-    ((good, fresh),) = _forked([lambda: body(0)], wait=90.0)
+    ((good, fresh),) = _forked([lambda: body(0)])
     assert not good and "connect" not in fresh.lower() and "timeout" in fresh.lower()
 
 
@@ -367,7 +362,7 @@ def test_tcp_under_torchrun_finds_no_store(tmp_path: Path) -> None:
     text = code(by_hand).replace("minutes=30", "seconds=5")
     part(record, "snippets", "init")["code"] = text
     process = _start(tmp_path, record)
-    said = process.communicate(timeout=120)[0]
+    said = process.communicate(timeout=300)[0]
     assert process.returncode != 0 and "timed out" in said
 
 

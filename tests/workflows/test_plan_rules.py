@@ -325,3 +325,15 @@ def test_without_a_release_nothing_is_called_confirmed_or_not(monkeypatch: pytes
     record = made(torch=None)
     assert "torch" in [question["id"] for question in record["questions"]]
     assert not [line for line in record["not_done"] if "not confirmed" in line]
+
+
+@pytest.mark.parametrize(("model", "is_open"), [("7b", True), ("8b", True), ("70b", False)])
+def test_a_size_that_one_node_may_hold_leaves_hybrid_open(model: str, is_open: bool) -> None:
+    """8 bytes to 16 a parameter on 8 ranks: 7b may stay below a quarter of 79.65 GiB, 70b cannot even fit."""
+    from shardguide.workflows import catalogue
+
+    given = {"model": model, "gpus": "16", "nodes": "2", "gpu": "H100-SXM-80GB", "intra": "nvlink", "inter": "infiniband",
+             "optimizer": "adamw", "param_dtype": "float32", "torch": "2.13"}  # fmt: skip
+    decision = next(one for one in catalogue.run("plan", given).decisions if one.id == "sharding")
+    assert decision.open == is_open
+    assert any("a config.json shows that one node's 8 ranks hold them" in one for one in decision.because) == is_open

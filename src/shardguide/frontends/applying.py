@@ -1,4 +1,4 @@
-# ruff: noqa: PTH101, PTH103, PTH105, PTH108, PTH109, PTH112, PTH113, PTH116, PTH118, PTH120, PTH123, PTH202
+# ruff: noqa: PTH101, PTH103, PTH105, PTH108, PTH109, PTH112, PTH113, PTH116, PTH118, PTH119, PTH120, PTH123, PTH202
 # (os.path as in the rest of the product: pathlib costs start-up time)
 """Writing what an answer proposed (G2): shown first, only after a yes, only inside the project folder, each file whole or not at all."""
 
@@ -15,6 +15,7 @@ from shardguide.guidance.sha import sha256
 from shardguide.readers.files import lines_of
 
 FOLDER = "shardguide"  # below the project, for the files of a plan and for snippets
+RECORD = "shardguide-plan.json"  # the whole plan, as data
 # Snippet id -> file name, where its own name says too little.
 FILES = {
     "fsdp2": "train_fsdp2.py",
@@ -47,20 +48,22 @@ class Change(NamedTuple):
     id: str
     root: str  # real path of the project folder
     files: tuple[File, ...]
+    failed: tuple[str, ...]  # checks that speak against it
 
 
-def proposed(record: dict[str, Any], root: str) -> Change:
-    """What an answer would change below ``root``.
+def proposed(record: dict[str, Any], root: str, below: str = FOLDER) -> Change:
+    """What an answer would change below ``root``, new files in its folder ``below``; no files where all is as it says already.
 
     Raises UnusableInput where it proposes nothing, where a file lies outside of the folder or has changed since.
     """
+    from shardguide.notebook.commands import failed
+
     root = os.path.realpath(root)
-    wanted = _edited(record, root) if record["workflow"] in ("review", "migrate") else _made(record, root)
+    wanted = _edited(record, root) if record["workflow"] in ("review", "migrate") else _made(record, root, below)
+    if not wanted:
+        raise UnusableInput(f"{record['id']} proposes no file: it has no diff and no code.")
     files = tuple(one for one in wanted if one.before != one.after)
-    if not files:
-        done = "is written already" if wanted else "proposes no file: it has no diff and no code"
-        raise UnusableInput(f"{record['id']} {done}.")
-    return Change(record["id"], root, files)
+    return Change(record["id"], root, files, tuple(check["id"] for check in failed(record)))
 
 
 def _edited(record: dict[str, Any], root: str) -> list[File]:
@@ -105,19 +108,19 @@ def _unchanged(digests: dict[str, str], root: str) -> None:
             )
 
 
-def _made(record: dict[str, Any], root: str) -> list[File]:
+def _made(record: dict[str, Any], root: str, below: str) -> list[File]:
     """The files of a plan, or the snippets of any other answer."""
     out = []
     for name, text in files_of(record).items():
-        shown = os.path.join(FOLDER, name)
+        shown = os.path.join(below, name)
         path = _inside(root, shown)
         out.append(File(path, shown, _read(path, shown), text.encode("utf-8")))
     return out
 
 
 def files_of(record: dict[str, Any]) -> dict[str, str]:
-    """File name to text: every snippet, and with a plan the record itself."""
-    from shardguide.guidance.serialise import to_json
+    """File name to text: every snippet, and with a plan the record itself, as approved: it is written after a yes only."""
+    from shardguide.guidance.serialise import to_json, with_approval
 
     out = {}
     for snippet in record.get("snippets", ()):
@@ -125,7 +128,8 @@ def files_of(record: dict[str, Any]) -> dict[str, str]:
         out[FILES.get(snippet["id"]) or f"{snippet['id'].replace('-', '_')}{end}"] = snippet["code"]
     if record["workflow"] == "plan":
         out = {name: text for name, text in out.items() if name in FILES.values()}
-        out["shardguide-plan.json"] = to_json(record)
+        plain = {name: value for name, value in record.items() if name != "earlier"}
+        out[RECORD] = to_json(with_approval(plain, "approved"))
     return out
 
 
@@ -152,10 +156,15 @@ def _read(path: str, name: str) -> bytes | None:
     return found
 
 
-def shown(change: Change) -> str:
-    """The diff of the whole change, safe to print."""
+def shown(change: Change, brief: bool = False) -> str:
+    """The diff of the whole change, safe to print; data, and where ``brief`` is wanted new files, by name, size and digest."""
     out: list[str] = []
     for one in change.files:
+        if os.path.basename(one.name) == RECORD or (brief and one.before is None):
+            is_new = "new file" if one.before is None else "changed"
+            size = f"{len(one.after):,} bytes, sha256 {sha256(one.after).hexdigest()[:16]}"
+            out.append(f"{is_new} {one_line(one.name)} ({size})\n")
+            continue
         before = lines_of((one.before or b"").decode("utf-8", "replace"))
         after = lines_of(one.after.decode("utf-8", "replace"))
         name = one_line(one.name)
@@ -164,17 +173,20 @@ def shown(change: Change) -> str:
     return lines("".join(out))
 
 
+def question(change: Change) -> str:
+    """What is put to the user below the diff."""
+    wrong = f"A check failed ({', '.join(change.failed)}). " if change.failed else ""
+    count = len(change.files)
+    return f"{wrong}Write {count} {'file' if count == 1 else 'files'}?"
+
+
 def message(change: Change, most: int = 12_000) -> str:
-    """What is put to the user: the files, then the diff, cut where it is too long to be read in a dialogue."""
+    """The question with the files and the diff, cut where it is too long to be read in a dialogue."""
     names = ", ".join(f"{one_line(one.name)}{' (new)' if one.before is None else ''}" for one in change.files)
     diff = shown(change)
-    cut = (
-        f"\n… {len(diff) - most} more characters: shardguide apply {change.id} shows all of it."
-        if len(diff) > most
-        else ""
-    )
-    many = "file" if len(change.files) == 1 else "files"
-    return f"Write {len(change.files)} {many} in {one_line(change.root)}: {names}?\n\n{diff[:most]}{cut}"
+    more = len(diff) - most
+    cut = f"\n… {more} more characters: shardguide apply {change.id} shows all of it." if more > 0 else ""
+    return f"{question(change)} In {one_line(change.root)}: {names}\n\n{diff[:most]}{cut}"
 
 
 def write(change: Change) -> list[str]:
@@ -210,7 +222,7 @@ def whole(path: str, data: bytes, backup: bool = True) -> None:
     if os.path.lexists(path):
         mode = os.stat(path).st_mode & 0o7777
         if backup:
-            _keep(path)
+            keep(path)
     temporary = path + ".shardguide-tmp"
     try:
         _flushed(temporary, data)
@@ -222,7 +234,7 @@ def whole(path: str, data: bytes, backup: bool = True) -> None:
     os.replace(temporary, path)
 
 
-def _keep(path: str) -> None:
+def keep(path: str) -> None:
     """Keep a file beside itself as .bak; what is kept under that name already stays, and this one is .bak.1 and so on."""
     with open(path, "rb") as file:
         now = file.read()

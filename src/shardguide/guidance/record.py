@@ -158,4 +158,6 @@ class Guidance(NamedTuple):
     done: tuple[str, ...] = ()
     not_done: tuple[str, ...] = ()
     approval: Approval = Approval("draft", "")
+    # Digest of workflow and inputs whatever the release and the knowledge: by it the notebook finds a request again. Not in the JSON.
+    request: str = ""
     extra: dict[str, Any] = {}  # noqa: RUF012 - never changed in place

@@ -40,6 +40,7 @@ def to_dict(guidance: Guidance) -> dict[str, Any]:
     """The JSON object of schema ``shardguide/1``; the workflow's own part lies beside the common fields."""
     record: dict[str, Any] = plain(guidance)
     extra: dict[str, Any] = record.pop("extra")
+    del record["request"]
     head = {"schema": SCHEMA, "id": record.pop("id"), "workflow": record.pop("workflow")}
     return head | record | extra
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from shardguide.notebook import schema
 from shardguide.notebook.place import Place
 from shardguide.notebook.store import Store, Unreachable, shown
 from shardguide.notebook.values import (
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 STATES = ("draft", "approved", "rejected")
-
-# The last row of the log; a guidance without one is a draft.
-_STATE = "(SELECT state FROM approvals WHERE guidance = {} ORDER BY number DESC LIMIT 1)"
 
 
 class Remembered(NamedTuple):
@@ -75,16 +73,16 @@ class Kept(NamedTuple):
     knowledge: str
     status: str
     guidance: dict[str, Any]  # the Guidance's JSON as it was saved
-    created: str
+    at: str  # UTC, ISO 8601: when it was first given; from ``find``, when that request was last answered with it
     mark: Mark
 
 
 class Notebook:
     """Opened at its first use, and not at all while there is no file and nothing to keep. For one thread.
 
-    Raises UnusableInput for a file that is damaged, of a newer Shardguide or not a notebook. Where it merely cannot be
-    reached (rights, space, lock) that is an error only if the user named it (``Place.asked``); otherwise reading gives
-    nothing, keeping does nothing, and ``unavailable`` holds the reason, for ``Guidance.not_done``.
+    Raises UnusableInput for a file that is damaged, of a newer Shardguide or not a notebook. Where it merely cannot be reached
+    (rights, space, lock) that is an error only if the user named it (``Place.asked``); otherwise reading gives nothing, keeping
+    does nothing, and ``unavailable`` holds the reason, for ``Guidance.not_done``.
     """
 
     def __init__(self, place: Place) -> None:
@@ -173,22 +171,24 @@ class Notebook:
         text = dump(state)
         self._write(
             lambda connection: connection.execute(
-                "INSERT OR REPLACE INTO conversations VALUES (?, ?, ?)", (project, text, now())
+                "INSERT OR REPLACE INTO conversations VALUES (?, ?, ?)", (project, text, now(fine=True))
             )
         )
 
     # Guidance --------------------------------------------------------------------------------------------------------
 
-    def save(self, guidance: Mapping[str, Any], inputs: str, project: str = "", knowledge: str = "") -> None:
+    def save(
+        self, guidance: Mapping[str, Any], inputs: str, project: str = "", knowledge: str = "", text: str = ""
+    ) -> None:
         """Keep a Guidance's JSON and note in the ledger that the request with this digest of inputs was handled.
 
         The same guidance again is only noted. If its id is known with other content, the new content replaces it and an
-        approval that it had lapses, for it was given to something else.
+        approval that it had lapses, for it was given to something else. ``text``: its ``dump``, where that is at hand.
         """
         identity = checked_id(guidance.get("id"))
         checked_text(inputs, "A digest of inputs")
         checked_text(project, "A project")
-        result = dump(guidance)
+        result = text or dump(guidance)
         if len(result) > MAX_RESULT:
             raise UnusableInput(f"The guidance {identity} is too large for the notebook: at most {MAX_RESULT} bytes.")
         release = guidance.get("torch")
@@ -212,16 +212,13 @@ class Notebook:
 
         self._write(keep)
 
-    def find(self, inputs: str) -> Kept | None:
-        """The guidance that last answered a request with this digest of inputs.
+    def find(self, inputs: str, project: str = "", identity: str = "", text: str = "") -> Kept | None:
+        """The guidance that answered the request with this digest of inputs: the one of this id, else the latest.
 
-        The caller compares ``torch`` and ``knowledge`` with those of now before it shows it again.
+        One that only asked back is no answer. Where it is ``text`` to the byte (``dump``), ``guidance`` is left empty.
         """
-        rows = self._read(
-            "SELECT guidance FROM handled WHERE inputs = ? ORDER BY number DESC LIMIT 1",
-            (inputs,),
-        )
-        return self._kept(rows[0][0]) if rows else None
+        rows = self._read(schema.GIVEN.format(schema.FOUND), (text, inputs, project, identity))
+        return self._as_kept(rows[0]) if rows else None
 
     def load(self, identity: str) -> Kept:
         """A guidance by its id or the first digits of it; UnusableInput if there is none or more than one."""
@@ -248,7 +245,7 @@ class Notebook:
     def history(self, project: str | None = None, limit: int = 20) -> list[Entry]:
         """The guidances handled, of one project or of all, the one asked for last first."""
         rows = self._read(
-            "SELECT id, workflow, torch, status, " + _STATE.format("id") + ", project, at, times FROM guidance JOIN"
+            f"SELECT id, workflow, torch, status, {schema.STATE.format('id')}, project, at, times FROM guidance JOIN"
             " (SELECT guidance AS of, project, at, max(number) AS last, count(*) AS times FROM handled"
             "  WHERE ? IS NULL OR project = ? GROUP BY guidance) ON of = id ORDER BY last DESC LIMIT ?",
             (project, project, max(1, limit)),
@@ -330,12 +327,15 @@ class Notebook:
 
     def _kept(self, identity: str) -> Kept:
         rows = self._read(
-            "SELECT id, workflow, torch, knowledge, status, result, created FROM guidance WHERE id = ?", (identity,)
+            schema.GIVEN.format("(SELECT created AS at, id AS of FROM guidance WHERE id = ?)"), ("", identity)
         )
         if not rows:
             raise UnusableInput(f"The notebook {shown(self.place.path)} is damaged (guidance {identity} is missing).")
-        whole, workflow, torch, knowledge, status, result, created = rows[0]
-        return Kept(whole, workflow, torch, knowledge, status, self._load(result), created, self.approval(identity))
+        return self._as_kept(rows[0])
+
+    def _as_kept(self, row: tuple[Any, ...]) -> Kept:
+        mark = self.approval(row[0])
+        return Kept(row[0], row[1], row[2], row[3], row[4], self._load(row[5] or "{}"), row[6], mark)
 
     def _load(self, text: str) -> Any:
         import json
@@ -384,7 +384,7 @@ def _keep(connection: Connection, row: tuple[str, str, str, str, str, str, str])
     """Write a guidance: id, workflow, torch, knowledge, status, result, created."""
     old = connection.execute("SELECT result FROM guidance WHERE id = ?", row[:1]).fetchone()
     if old is not None and old[0] != row[5] and not same_answer(old[0], row[5]):
-        state = connection.execute("SELECT " + _STATE.format("?"), row[:1]).fetchone()[0]
+        state = connection.execute("SELECT " + schema.STATE.format("?"), row[:1]).fetchone()[0]
         if state not in (None, "draft"):
             connection.execute(
                 "INSERT INTO approvals (guidance, state, note, at) VALUES (?, 'draft', 'the guidance changed', ?)",

@@ -1,4 +1,4 @@
-"""The notebook's tables, as named migrations. Append only: a step that was released is never edited."""
+"""The notebook's tables, as named migrations (append only: a step that was released is never edited), and longer queries."""
 
 from __future__ import annotations
 
@@ -45,4 +45,13 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "CREATE TABLE typed (number INTEGER PRIMARY KEY, project TEXT NOT NULL, line TEXT NOT NULL, at TEXT NOT NULL)",
         ),
     ),
+)
+
+# The last row of the log; a guidance without one is a draft.
+STATE = "(SELECT state FROM approvals WHERE guidance = {} ORDER BY number DESC LIMIT 1)"
+# A guidance, without its content where that is the text given; and the one that answered a request, found without reading any content.
+GIVEN = "SELECT id, workflow, torch, knowledge, status, nullif(result, ?), at FROM {} JOIN guidance ON id = of"
+FOUND = (
+    "(SELECT of, at FROM (SELECT guidance AS of, at, max(number) AS last FROM handled WHERE inputs = ? AND project = ? GROUP BY guidance)"
+    " JOIN guidance ON id = of WHERE status <> 'needs_answers' ORDER BY of = ? DESC, last DESC LIMIT 1)"
 )

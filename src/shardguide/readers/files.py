@@ -11,11 +11,27 @@ from contextvars import ContextVar
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any
+from shardguide.guidance.sha import sha256
 
 MIB = 1 << 20
 STDIN = "-"
 # Files that exist in a conversation only: what somebody pasted, by the name that it was given there.
 HANDED: ContextVar[Mapping[str, bytes]] = ContextVar("HANDED", default={})  # noqa: B039 - never changed in place
+# Path and digest of what is read, in its order, while somebody keeps them.
+_READ: ContextVar[list[tuple[str, str]] | None] = ContextVar("_READ", default=None)
+
+
+class noted:
+    """``with noted() as read``: every file that is read meanwhile, with what identifies its content, for the id of an answer."""
+
+    def __enter__(self) -> list[tuple[str, str]]:
+        read: list[tuple[str, str]] = []
+        self._before = _READ.set(read)
+        return read
+
+    def __exit__(self, *error: object) -> None:
+        _READ.reset(self._before)
+
 
 # What the first bytes say a file is, and what to hand over instead. None of these is ever unpacked or unpickled.
 _MAGIC: tuple[tuple[bytes, str], ...] = (
@@ -184,6 +200,9 @@ def read_bytes(path: str, limit: int) -> bytes:
             raise UnusableInput(f"{shown(path)}: {size_text(size)}, but at most {size_text(limit)} are read.")
     if len(data) > limit:
         raise UnusableInput(f"{shown(path)}: larger than {size_text(limit)}, which is the most that is read.")
+    read = _READ.get()
+    if read is not None:
+        read.append((path, sha256(data).hexdigest()))
     return data
 
 

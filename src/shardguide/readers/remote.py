@@ -50,7 +50,7 @@ def load(schemes: Iterable[str]) -> frozenset[str]:
             names.add(fsspec.get_filesystem_class(name).__module__.partition(".")[0])
         except ImportError as error:
             raise UnusableInput(
-                f"{name}:// needs fsspec and its part for {name}: pip install 'shardguide[remote]' ({str(error)[:120]})."
+                f"{name}:// needs fsspec and its part for {name}: pip install '.[remote]' in Shardguide's folder ({str(error)[:120]})."
             ) from None
     return _closure(names)
 
@@ -94,7 +94,7 @@ def _system(url: str) -> tuple[Any, str]:
         system, place = fsspec.core.url_to_fs(url)
     except ImportError as error:
         raise UnusableInput(
-            f"{url[:200]} needs fsspec: pip install 'shardguide[remote]' ({str(error)[:120]})."
+            f"{url[:200]} needs fsspec: pip install '.[remote]' in Shardguide's folder ({str(error)[:120]})."
         ) from None
     except Exception as error:
         raise _unusable(url, error) from None

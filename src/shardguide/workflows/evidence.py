@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from shardguide.guidance.hints import TYPE_CHECKING, Any, NamedTuple
 from shardguide.guidance.record import Question
-from shardguide.readers.files import shown
+from shardguide.readers.files import noted, shown
 
 from .gather import FileFact
 
@@ -41,6 +41,18 @@ def read_files(
     """
     if not (files or measured or current):
         return Handed()
+    with noted() as contents:
+        handed = _read(files, measured, current, given, remembered)
+    return handed._replace(digest=[*handed.digest, [content for _, content in contents]])
+
+
+def _read(
+    files: tuple[str, ...],
+    measured: tuple[str, ...],
+    current: str,
+    given: Mapping[str, Any],
+    remembered: Mapping[str, Any],
+) -> Handed:
     facts: dict[str, FileFact] = {}
     questions: tuple[Question, ...] = ()
     notes: tuple[str, ...] = ()

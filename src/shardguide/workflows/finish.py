@@ -103,5 +103,6 @@ def finish(
         done=tuple(done),
         not_done=(*not_done, *cited.not_confirmed),
         approval=approval,
+        request=digest(workflow, said, inputs),
         extra={**extra, "notes": notes},
     )

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH100
+# ruff: noqa: PTH100, PTH112
 # (os.path as in the rest of the product: pathlib costs start-up time; and resolve() would follow links)
 """The model of a plan: from what was handed over to exact parameters."""
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 
+from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import TYPE_CHECKING, Any
 from shardguide.guidance.model import Model
 from shardguide.guidance.serialise import digest
@@ -21,20 +22,27 @@ def load(text: str, implementation: str) -> Model:
 
     Raises UnusableInput for input that cannot be read and for families whose shapes are not known exactly.
     """
-    evidence = read_model(text, prefer_checkpoint=implementation == "checkpoint")
+    notes: tuple[str, ...] = ()
+    try:
+        evidence = read_model(text, prefer_checkpoint=implementation == "checkpoint")
+    except UnusableInput:
+        size, notes = by_name(text)
+        if not size:
+            raise
+        evidence = read_model(size)
     if isinstance(evidence, HfConfig):
         from shardguide.knowledge.families.index import build
 
         model = build(evidence.config, implementation or "transformers5", evidence.where)
-        notes = (*model.notes, *evidence.notes)
+        found = (*model.notes, *evidence.notes)
         if evidence.quantization:
-            notes = (
-                *notes,
+            found = (
+                *found,
                 f"The file is quantised ({evidence.quantization}); the shapes are those of the unquantised model.",
             )
         return model._replace(
             name=_name(text),
-            notes=notes,
+            notes=found,
             config_dtype=evidence.dtype,
             heads=_heads(evidence.config),
             origin=digest(evidence.config, model.implementation),
@@ -52,7 +60,35 @@ def load(text: str, implementation: str) -> Model:
             units=evidence.units,
             notes=(*evidence.notes, *_quantised(evidence)),
         )
-    return Model(_name(text), "", "stated", "", (), stated_size=evidence.parameters)
+    return Model(_name(text), "", "stated", "", (), stated_size=evidence.parameters, notes=notes)
+
+
+def by_name(text: str) -> tuple[str, tuple[str, ...]]:
+    """The size that a model's name says, and what is said of that: no file is meant, since there is none.
+
+    Raises UnusableInput for a name whose size is no number of parameters.
+    """
+    if len(text) > 200 or not is_name(text):
+        return "", ()
+    from .intake import models, words
+
+    named = models.stated(words.read(text))
+    if named.experts or named.several:
+        raise UnusableInput(named.notes()[0])
+    exact = f"{text.strip()} is taken by its size only, {named.size}; its config.json gives exact numbers."
+    return named.size, (named.notes() or (exact,)) if named.size else ()
+
+
+def is_name(text: str) -> bool:
+    """Whether this names a model and no file: a name in words, or OWNER/NAME of a hub, where there is no such file or folder."""
+    import re
+
+    text = text.strip()
+    folder, _, last = text.rpartition("/")
+    path = text.startswith((".", "/", "~", "-")) or "\\" in text or "\x00" in text or "/" in folder
+    if path or last in ("", "..") or re.search(r"\.[A-Za-z][A-Za-z0-9]{1,11}$", last):
+        return False
+    return not os.path.lexists(text) and not (folder and os.path.isdir(folder))
 
 
 def _heads(config: dict[str, Any]) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from shardguide.knowledge.hardware.memory import parse_memory
 from . import choices, fields, hardware, hardware_answers
 from .evidence import Handed, read_files
 from .finish import closing
-from .gather import Gathered, ask, counts, gather, partly
+from .gather import FileFact, Gathered, ask, counts, gather, partly
 from .model import for_release, load, with_one_dimension
 from .release import Resolved, resolve
 from .remembered import still_true
@@ -218,6 +218,17 @@ def _questions(
     return [choices.fitting(question, gathered, found) for question in first.values()]
 
 
+def _cluster(gathered: Gathered, found: hardware.Hardware, per_node: FileFact | None) -> tuple[Question, ...]:
+    """What is asked of the GPUs while the model is not known: whoever cannot say that yet still says the rest."""
+    gpus, nodes = gathered.value("gpus"), gathered.value("nodes")
+    known = found.memory is not None or found.device == "cpu"
+    return (
+        *((ask(fields.GPUS),) if not gpus and per_node is None else ()),
+        *((ask(fields.NODES),) if not nodes and gpus != 1 else ()),
+        *(found.questions or (() if known else (ask(fields.GPU),))),
+    )
+
+
 def prepare(request: PlanRequest) -> Prepared:
     """Read everything that was handed over.
 
@@ -249,7 +260,7 @@ def prepare(request: PlanRequest) -> Prepared:
         sorted(request.also),
     )
     if model is None:
-        waiting = (*resolved.questions, *gathered.conflicts, ask(fields.MODEL))
+        waiting = (*resolved.questions, *gathered.conflicts, ask(fields.MODEL), *_cluster(gathered, found, per_node))
         waiting = tuple(choices.fitting(question, gathered, found) for question in waiting)
         return Prepared(resolved.release, answers, None, None, waiting, handed.notes, inputs)
     model, scalars = with_one_dimension(for_release(model, resolved.minor))
@@ -338,5 +349,6 @@ def finish(
             *cited.not_confirmed,
         ),
         approval=approval,
+        request=digest(workflow, prepared.inputs, inputs or []),
         extra={**(extra or {}), "notes": list(prepared.notes)},
     )

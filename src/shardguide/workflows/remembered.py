@@ -34,10 +34,22 @@ def still_true(request: PlanRequest, handed: Handed) -> dict[str, Any]:
     stated = {name: parse[name](str(value)) for name, value in request.given.items() if name in parse}
     files = {name: fact.value for name, fact in handed.facts.items() if name in parse and name not in stated}
     kept = keep({**files, **stated}, request.remembered)
+    if not _reads("device", str(kept.get("device", "cpu"))):
+        del kept["device"]  # of another workflow: backend knows mps, for which there is nothing to plan
     # One node has no network; the answer stays in the notebook, for it is not superseded.
     if str(stated.get("nodes", kept.get("nodes"))) == "1" or str(stated.get("gpus", kept.get("gpus"))) == "1":
         kept.pop("inter", None)
     return kept
+
+
+def _reads(name: str, value: str) -> bool:
+    """Whether a plan can read a remembered value."""
+    field = next(one for one in fields.PLAN if one.name == name)
+    try:
+        field.parse(value)
+    except UnusableInput:
+        return False
+    return True
 
 
 def superseded(stated: Mapping[str, Any], remembered: Mapping[str, Any]) -> tuple[str, ...]:

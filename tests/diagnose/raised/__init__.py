@@ -6,7 +6,7 @@ that this diagnosis is about; True makes the same call as its fix says, which mu
 
 from __future__ import annotations
 
-from . import checkpoints, ddp, dtensor, fsdp, groups, numerics  # noqa: F401 - they register their cases
+from . import arguments, checkpoints, ddp, dtensor, fsdp, groups, numerics, plain  # noqa: F401 - they register their cases
 from .common import CASES, outcome
 
 __all__ = ["CASES", "outcome"]

@@ -8,10 +8,49 @@ from .unit import Unit
 
 _COLLECTIVES = ("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "broadcast", "reduce_scatter_tensor")
 _READ = ("parameters", "named_parameters")
+_CONTAINERS = ("dict", "list", "tuple", "set", "filter", "OrderedDict")
 
 
 def look(unit: Unit) -> None:
-    """Ask for a look at each collective that is given what was computed from a converted model's parameters."""
+    """Ask for a look at what the code does with a converted model's parameters by itself."""
+    _collectives(unit)
+    _updates(unit)
+
+
+def _updates(unit: Unit) -> None:
+    """Parameters that are changed in place, where a forward without backward may have come before."""
+    if not any(word in unit.near for word in ("no_grad", "inference_mode")):
+        return
+    for function in ast.walk(unit.file.tree):
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if not any(isinstance(one, ast.Attribute) and one.attr in _READ for one in ast.walk(function)):
+            continue
+        tainted = _tainted(unit, function)
+        changed = next((one for one in ast.walk(function) if _changes(unit, one, tainted)), None) if tainted else None
+        if changed is not None:
+            unit.todo(changed, "own-updates")
+
+
+def _changes(unit: Unit, node: ast.AST, tainted: set[str]) -> bool:
+    """Whether a node changes a tensor in place that is, or was made of, a parameter."""
+    if isinstance(node, ast.Assign):
+        return any(
+            isinstance(to, ast.Attribute) and to.attr == "data" and _names(to.value) & tainted for to in node.targets
+        )
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    name, owner = node.func.attr, node.func.value
+    if unit.full(node.func).startswith("torch._foreach_") and name.endswith("_"):
+        return bool(node.args) and bool(_names(node.args[0]) & tainted)
+    if not name.endswith("_") or name.endswith("__") or name in ("requires_grad_", "register_"):
+        return False
+    graded = any(isinstance(one, ast.Attribute) and one.attr == "grad" for one in ast.walk(owner))
+    return not graded and not unit.full(owner) and bool(_names(owner) & tainted)
+
+
+def _collectives(unit: Unit) -> None:
+    """Collectives that are given what was computed from a converted model's parameters."""
     if not any(word in unit.file.text for word in _COLLECTIVES):
         return
     for function in ast.walk(unit.file.tree):
@@ -39,13 +78,20 @@ def _tainted(unit: Unit, function: ast.AST) -> set[str]:
         for node in ast.walk(function):
             if isinstance(node, (ast.For, ast.comprehension)) and (_over(unit, node.iter) or _names(node.iter) & out):
                 out |= _names(node.target)
-            elif isinstance(node, ast.Assign) and _holds(unit, node.value, out):
+            elif isinstance(node, ast.Assign) and (_holds(unit, node.value, out) or _kept(unit, node.value)):
                 for target in node.targets:
                     out |= _names(target)
             elif isinstance(node, ast.AugAssign) and _holds(unit, node.value, out):
                 out |= _names(node.target)
         if len(out) == before:
             return out
+
+
+def _kept(unit: Unit, node: ast.expr) -> bool:
+    """Whether an expression is the parameters themselves, in a container."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CONTAINERS:
+        return any(_kept(unit, one) for one in node.args)
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _over(unit, node)
 
 
 def _over(unit: Unit, node: ast.expr) -> bool:

@@ -48,6 +48,8 @@ class Place:
         if model is not None and not things:
             self.made = {id(call) for call in unit.same_name(model)}
         self.only = {thing.kind for thing in things} == {"fsdp1"}
+        # Values are not followed everywhere: models of other files may come as well.
+        self.alone = self.only and self.made <= {id(call) for call in constructors_of(unit)}
 
 
 def sort_out(units: list[Unit]) -> None:
@@ -281,11 +283,13 @@ def _tell(unit: Unit, places: list[Place], goes: bool) -> None:
     for place in places:
         node = place.node
         if place.kind == "isinstance":
-            if unit.refused or both(unit) or not place.only:
+            if unit.refused or both(unit) or not place.alone:
                 if _alone(unit, node) and goes:
                     unit.todo(node, "type-test")
                 unit.use(node, place.kind, place.what, "kept", "type-test")
-        elif place.ways is not None and 2 not in place.ways and 1 in place.ways and not (place.only and not both(unit)):
+        elif (
+            place.ways is not None and 2 not in place.ways and 1 in place.ways and not (place.alone and not both(unit))
+        ):
             unit.use(node, place.kind, place.what, "kept", "behind-type-test")
         elif place.ways is not None and 2 in place.ways:
             unit.todo(node, "fsdp2-too")

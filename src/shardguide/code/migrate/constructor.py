@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from . import initialise, order, policies, precision, strategy
+from .edits import Text
 from .names import FSDP1, ORDER, arguments
 from .plan import Plan, simple
 from .todos import Refusal
@@ -20,8 +21,10 @@ _KEPT_PARENTS = (ast.Call, ast.keyword, ast.Tuple, ast.List, ast.Starred, ast.At
 def plan_of(unit: Unit, call: ast.Call) -> Plan | None:
     """What a call becomes, None where ``**`` hides its arguments. Raises Refusal."""
     given = arguments(call, FSDP1)
+    spread: list[ast.AST] = []
     if given is None:
         given = unit.spread(call, ORDER[FSDP1])
+        spread = [keyword.value for keyword in call.keywords if keyword.arg is None]
     if given is None and not any(isinstance(value, ast.Starred) for value in call.args) and len(call.args) < 3:
         return None
     if given is None or "module" not in given:
@@ -29,14 +32,16 @@ def plan_of(unit: Unit, call: ast.Call) -> Plan | None:
     unknown = [name for name in given if name not in (*ORDER[FSDP1], "ignored_parameters")]
     if unknown:
         raise Refusal("argument-unknown", f"The argument {unknown[0]} is none of FSDP1's.")
-    return Plan(unit, call, given)
+    plan = Plan(unit, call, given)
+    plan.used.extend(spread)
+    return plan
 
 
 def convert(unit: Unit, call: ast.Call) -> None:
     """Change one call. Raises Refusal where it must stay."""
     plan = plan_of(unit, call)
     if plan is None:
-        _at_run_time(unit, call)
+        _at_run_time(unit, call, call.func)
         return
     statement = unit.statement(call)
     nested = is_nested(unit, call)
@@ -50,6 +55,7 @@ def convert(unit: Unit, call: ast.Call) -> None:
     order.optimizers(plan)
     _prefetch(plan)
     moved = order.checkpointing(plan, statement)
+    plan.checkpointed = bool(plan.tests) and (bool(moved) or order.outside(plan))
     first = order.move(plan, statement, moved)
     settings = [one for line in plan.hoisted for one in _broken(line)]
     anchor = _anchor(plan, statement)
@@ -62,7 +68,27 @@ def convert(unit: Unit, call: ast.Call) -> None:
     unit.spent.extend(plan.used)
 
 
-def _at_run_time(unit: Unit, call: ast.Call) -> None:
+def partial(unit: Unit, call: ast.Call) -> None:
+    """functools.partial(FSDP, …) becomes one of the function that takes FSDP1's arguments."""
+    if len(call.args) > 1:
+        raise Refusal("arguments")
+    _at_run_time(unit, call, call.args[0])
+
+
+def called(unit: Unit, call: ast.Call) -> None:
+    """A call of such a partial."""
+    if is_nested(unit, call):
+        _nested(unit, call)
+
+
+def _nested(unit: Unit, call: ast.Call) -> None:
+    """Tell the function that a call wraps a part of a model, which does not cast its inputs."""
+    end = unit.source.span(([*call.args, *call.keywords])[-1])[1] if call.args or call.keywords else 0
+    if end and "mixed_precision" in unit.near:
+        unit.source.cut(end, end, ", root=False")
+
+
+def _at_run_time(unit: Unit, call: ast.Call, name: ast.expr) -> None:
     """``**options`` from elsewhere: a function that takes FSDP1's arguments, since only the run knows them."""
     known = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
     if strategy.literal(Plan(unit, call, {}), known.get("sharding_strategy")) == "NO_SHARD":
@@ -74,13 +100,15 @@ def _at_run_time(unit: Unit, call: ast.Call) -> None:
         unit.todo(call, "custom-policy-possible")
     if not unit.target.takes("torch.distributed.fsdp.fully_shard", "ignored_params"):
         raise Refusal("ignored-release")
-    unit.source.replace(call.func, unit.helper("shard_model"))
+    unit.source.replace(name, unit.helper("shard_model"))
     for node in ast.walk(unit.file.tree):
         if isinstance(node, ast.Call) and unit.full(node.func).endswith(".init_device_mesh"):
             strategy.name_mesh(unit, node)  # fully_shard takes a 2-D mesh only with names
     for keyword in call.keywords:
         if keyword.arg == "module":
             unit.source.cut(*_name_of(unit, keyword))
+    if is_nested(unit, call):
+        _nested(unit, call)
     unit.todo(call, "arguments-at-run-time")
 
 
@@ -165,11 +193,11 @@ def _anchor(plan: Plan, statement: ast.stmt) -> ast.stmt:
     return anchor
 
 
-def _lines(plan: Plan, first: list[str], settings: list[str]) -> list[str]:
+def _lines(plan: Plan, first: list[Text], settings: list[str]) -> list[Text]:
     """What goes before the statement; ``first``: activation checkpointing."""
-    out = [*first, *plan.before, *settings]
+    out: list[Text] = [*first, *plan.before, *settings]
     wrapped = ""
-    if first and plan.tests:
+    if plan.checkpointed:
         found, wrapped = order.wrappers(plan)
         out.extend(found)
     module = plan.given["module"]
@@ -177,7 +205,7 @@ def _lines(plan: Plan, first: list[str], settings: list[str]) -> list[str]:
         out.insert(0, f"{plan.subject} = {plan.text(module)}")
     for variable, iterable, test in plan.tests:
         skip = f" and {variable} not in {plan.skip}" if plan.skip else ""
-        out.append(f"for {variable} in {iterable}:")
+        out.append(f"for {variable}{plan.own and f', {plan.own}'} in {iterable}:")
         inner = "    "
         words = "if"
         shard = plan.unit.need("torch.distributed.fsdp.fully_shard")
@@ -194,17 +222,22 @@ def _lines(plan: Plan, first: list[str], settings: list[str]) -> list[str]:
             out.append("    else:")
             inner = "        "
         outer = f"{wrapped}.get({variable}, {variable})" if wrapped else variable
-        out.extend(_call(shard, outer, plan.child, inner))
+        child = plan.child
+        if plan.own:
+            lines = _call(f"**{plan.unit.helper('module_options')}", plan.own, child, f"{inner}    ")
+            child = [("", "\n".join(lines).strip())]
+        out.extend(_call(shard, outer, child, inner))
     return out
 
 
 def _call(name: str, subject: str, keywords: list[tuple[str, str]], indent: str) -> list[str]:
     """A call on one line, or on one for each argument."""
-    parts = [subject, *(f"{key}={text}" for key, text in keywords)]
+    parts = [subject, *(f"{key}={text}" if key else text for key, text in keywords)]
     line = f"{indent}{name}({', '.join(parts)})"
-    if len(line) <= _WIDTH:
+    if len(line) <= _WIDTH and "\n" not in line:
         return [line]
-    return [f"{indent}{name}(", *(f"{indent}    {part}," for part in parts), f"{indent})"]
+    lines = [f"{indent}{name}(", *(f"{indent}    {part}," for part in parts), f"{indent})"]
+    return [one for line in lines for one in line.split("\n")]
 
 
 def _broken(line: str) -> list[str]:
@@ -228,7 +261,7 @@ def _broken(line: str) -> list[str]:
     return [line]
 
 
-def _around(plan: Plan, statement: ast.stmt, lines: list[str]) -> None:
+def _around(plan: Plan, statement: ast.stmt, lines: list[Text]) -> None:
     unit, source = plan.unit, plan.unit.source
     if not source.alone(statement):
         raise Refusal("expression")

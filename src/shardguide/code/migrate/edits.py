@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from shardguide.guidance.errors import UnusableInput
 
-Text = str | Callable[[], str]
+Text = str | Callable[[], str]  # a function: what is known only when all changes are there
 
 
 class Source:
@@ -26,7 +26,7 @@ class Source:
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line) + 1)
         self.spans: dict[tuple[int, int], Text] = {}
-        self.inserted: dict[int, list[str]] = {}  # whole lines, before the line that begins at this offset
+        self.inserted: dict[int, list[Text]] = {}  # whole lines, before the line that begins at this offset
         self._read = False
         self._strings: list[tuple[int, int]] = []  # first and last line
         self._comments: list[tuple[int, str]] = []
@@ -63,19 +63,20 @@ class Source:
         """Put ``text`` in the place of a stretch of bytes."""
         self.spans[start, end] = text
 
-    def before(self, statement: ast.stmt, lines: Iterable[str]) -> None:
+    def before(self, statement: ast.stmt, lines: Iterable[Text]) -> None:
         """Insert lines before a statement, with its indentation; decorators count to it."""
         first = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))])
         self.at_line(first, lines, self.indent(statement))
 
-    def after(self, statement: ast.stmt, lines: Iterable[str]) -> None:
+    def after(self, statement: ast.stmt, lines: Iterable[Text]) -> None:
         """Insert lines after a statement, with its indentation."""
         self.at_line((statement.end_lineno or statement.lineno) + 1, lines, self.indent(statement))
 
-    def at_line(self, line: int, lines: Iterable[str], indent: str = "") -> None:
-        """Insert lines before a line of the file."""
+    def at_line(self, line: int, lines: Iterable[Text], indent: str = "") -> None:
+        """Insert lines before a line of the file; a function stands for several."""
         place = self.starts[min(line, len(self.lines) + 1) - 1]
-        self.inserted.setdefault(place, []).extend(f"{indent}{one}" if one else "" for one in lines)
+        new = [_indented(one, indent) for one in lines]
+        self.inserted.setdefault(place, []).extend(new)
 
     def indent(self, statement: ast.AST) -> str:
         """The white space before a statement."""
@@ -158,16 +159,19 @@ class Source:
         """Whether anything is to be changed."""
         return bool(self.spans or self.inserted)
 
-    def between(self, start: int, end: int, skip: tuple[int, int] | None = None) -> str:
-        """A stretch of the text with the changes in it; where one lies in another, the outer one counts."""
+    def between(self, start: int, end: int, skip: tuple[int, int] | None = None, *, within: bool = False) -> str:
+        """A stretch of the text with the changes in it; where one lies in another, the outer one counts.
+
+        ``within``: without the lines that were put in right before it.
+        """
         items: list[tuple[int, int, int, Text]] = [
             (one[0], 1, one[1], text) for one, text in self.spans.items()
             if start <= one[0] and one[1] <= end and one != skip
         ]  # fmt: skip
         items.extend(
-            (place, 0, place, "".join(f"{line}\n" for line in lines))
+            (place, 0, place, "".join(f"{line if isinstance(line, str) else line()}\n" for line in lines))
             for place, lines in self.inserted.items()
-            if start <= place < end or (place == end and place == len(self.data))
+            if start + within <= place < end or (place == end and place == len(self.data))
         )
         items.sort(
             key=lambda one: (one[0], one[1], one[2] != one[0], -one[2])
@@ -191,3 +195,9 @@ class Source:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise UnusableInput(f"{where}: the changes together would not give valid Python ({error}).") from None
         return after
+
+
+def _indented(line: Text, indent: str) -> Text:
+    if isinstance(line, str):
+        return f"{indent}{line}" if line else ""
+    return lambda: "\n".join(f"{indent}{one}" if one else "" for one in line().split("\n"))

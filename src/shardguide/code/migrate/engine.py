@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import os
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.sha import sha256
 from shardguide.readers.files import read_text
 
-from ..review.project import LIMIT, Project, collect
+from ..review.inputs import gather
+from ..review.project import LIMIT, Project
 from ..review.records import Problem
 from . import imports, whole
 from .flow import components, follow
@@ -18,22 +18,20 @@ from .records import Change, Result, Todo, Use
 from .unit import Unit
 
 _YAML = (".yaml", ".yml")
+_NOTEBOOK = ".ipynb"
 _MARKS = ("fsdp", "FSDP", "FullyShardedDataParallel", "fully_shard", "no_sync", "clip_grad_norm_")
 
 
 def migrate(paths: tuple[str, ...], release: str) -> Result:
     """Work out the changes to files and folders, read as one project. Nothing is written."""
-    configurations, others = _sorted(paths)
+    found = gather(paths)
+    configurations = [path for path in found.launch if path.endswith(_YAML)]
+    names = [path for path in found.python if not path.endswith(_NOTEBOOK)]
+    problems = [*found.problems, *_notebooks([path for path in found.python if path.endswith(_NOTEBOOK)])]
+    if not names and not configurations and not problems:
+        raise UnusableInput("there is no Python file and no YAML configuration in what was handed over.")
     done = [_configuration(path, release) for path in configurations]
     project = Project()
-    names: list[str] = []
-    problems: list[Problem] = []
-    if others:
-        try:
-            names, problems = collect(tuple(others))
-        except UnusableInput:
-            if not configurations:
-                raise
     for name in names:
         project.add(name)
     units = _units(project, release)
@@ -70,7 +68,7 @@ def _units(project: Project, release: str) -> list[Unit]:
     reading = follow(project)
     target = Target(release)
     groups = components(project)
-    marked = [file for file in project.files if any(mark in file.text for mark in _MARKS)]
+    marked = [file for file in project.files if any(mark in file.text for mark in _MARKS) or _reduces(file.text)]
     units = [Unit(file, project, reading, target) for file in marked]
     together: dict[int, list[str]] = {}
     for file in project.files:
@@ -83,6 +81,11 @@ def _units(project: Project, release: str) -> list[Unit]:
         unit.near = texts[unit.group]
         unit.asked_for = wanted.get(unit.file.base, set())
     return units
+
+
+def _reduces(text: str) -> bool:
+    """Whether a file may do arithmetic of its own over the parameters of all ranks."""
+    return "all_reduce" in text and "parameters()" in text
 
 
 def _change(unit: Unit) -> Change | None:
@@ -103,19 +106,15 @@ def _change(unit: Unit) -> Change | None:
     return Change(unit.file.path, unit.file.text, after) if after != unit.file.text else None
 
 
-def _sorted(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """YAML files, those in folders included, and the paths to look for Python in."""
-    found: list[str] = []
-    others: list[str] = []
-    for path in paths:
-        if path.endswith(_YAML):
-            found.append(path)
-            continue
-        others.append(path)
-        for folder, below, names in os.walk(path):
-            below[:] = sorted(name for name in below if not name.startswith("."))
-            found.extend(os.path.join(folder, name) for name in sorted(names) if name.endswith(_YAML))  # noqa: PTH118
-    return list(dict.fromkeys(found)), others
+def _notebooks(paths: list[str]) -> list[Problem]:
+    """Notebooks with FSDP in them: their cells are not rewritten, and that is said."""
+    from ..review.inputs import read
+
+    project = Project()
+    read(project, paths)
+    why = "a notebook is not rewritten; save its cells as Python (jupyter nbconvert --to script) and migrate that."
+    using = [file for file in project.files if any(mark in file.text for mark in _MARKS)]
+    return [*project.problems, *(Problem(file.path, 0, why) for file in using)]
 
 
 def _configuration(

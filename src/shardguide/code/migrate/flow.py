@@ -10,18 +10,28 @@ from ..review.flow import Checks
 from ..review.project import Definition, File, Project
 from ..review.records import Thing, Things
 from ..review.walk import Walker
+from .aliases import Aliases
+from .names import FSDP1
 
 _MARKS = ("FSDP", "fsdp", "FullyShardedDataParallel", "fully_shard")
+_CLASS = f"torch.distributed.fsdp.{FSDP1}"
 _KINDS = ("fsdp1", "ddp", "optimizer", "scaler", "sharded_scaler")
 
 
 class Reading(Walker):
     """Remembers what each expression was found to stand for, on every way that was followed."""
 
-    def __init__(self, project: Project, follow: set[ast.AST]) -> None:
+    def __init__(self, project: Project, follow: set[ast.AST], aliases: Aliases) -> None:
         super().__init__(project, Checks(), {}, follow)
+        self.aliases = aliases
         self.found: dict[int, set[Thing]] = {}
         self.made_optimizers: set[Thing] = set()
+
+    def full(self, node: ast.AST) -> str:
+        """The full name of something from elsewhere, by another name of FSDP1's class too; its partial is the class itself."""
+        found = super().full(node) or self.aliases.full(self.frame.file, node)
+        partial = self.aliases.partial(self.frame.file, node) if not found else None
+        return _CLASS if partial is not None else found
 
     def value(self, node: ast.expr) -> Things:
         """What an expression stands for, remembered. The review's own functions ask the walker, and so come here, for every part."""
@@ -55,7 +65,7 @@ def follow(project: Project) -> Reading:
         for node in ast.walk(file.tree):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 wanted.add(node)
-    flow = Reading(project, wanted)
+    flow = Reading(project, wanted, Aliases(project, near))
     for file in near:
         _try(flow.module, file)
     done: set[ast.ClassDef] = set()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from shardguide.guidance.hints import TYPE_CHECKING
 
+from . import helpers_own
 from .todos import Refusal
 
 if TYPE_CHECKING:
@@ -117,30 +118,17 @@ def {self}(model, init, device, offload=False):
                 setattr(module, name, {Parameter}(p.detach().cpu(), p.requires_grad))
 ''',
     ),
-    "broadcast_from_rank0": (
-        {
-            "broadcast": "torch.distributed.broadcast",
-            "set_model_state_dict": f"{_STATE}.set_model_state_dict",
-            "StateDictOptions": f"{_STATE}.StateDictOptions",
-        },
-        '''
-def {self}(model, state_dict):
-    """FSDP1's sync_module_states: every rank gets rank 0's values; ``state_dict`` is that of before sharding."""
-    options = {StateDictOptions}(full_state_dict=True, broadcast_from_rank0=True)
-    {set_model_state_dict}(model, state_dict, options=options)
-    for buffer in model.buffers():
-        {broadcast}(buffer, src=0)
-''',
-    ),
     "shard_model": (
         {
             "fully_shard": f"{_FSDP}.fully_shard",
             "CPUOffloadPolicy": f"{_FSDP}.CPUOffloadPolicy",
             "OffloadPolicy": f"{_FSDP}.OffloadPolicy",
+            "FSDPModule": f"{_FSDP}.FSDPModule",
             "DeviceMesh": "torch.distributed.device_mesh.DeviceMesh",
             "torch": "torch",
             "reshard_after_forward": "helper",
             "mesh_of": "helper",
+            "mesh_of_groups": "helper",
             "precision_policy": "helper",
             "policy_modules": "helper",
             "cast_buffers": "helper",
@@ -161,12 +149,17 @@ def {self}(
     sync_module_states=False,
     ignored_states=None,
     device_mesh=None,
+    root=True,
     **unused,
 ):
     """fully_shard for FSDP1's arguments, for those that are known only here; what FSDP2 has no switch for is left out."""
     device_type = {torch}.device(device_id).type if isinstance(device_id, (str, {torch}.device)) else "cuda"
+    if isinstance(model, {FSDPModule}):  # FSDP1 around FSDP1 had no parameters of its own
+        return model
     mesh = device_mesh
-    if mesh is None and process_group is not None:
+    if mesh is None and isinstance(process_group, tuple):
+        mesh = {mesh_of_groups}(process_group, device_type)
+    elif mesh is None and process_group is not None:
         mesh = {DeviceMesh}.from_group(process_group, device_type)
     if mesh is None:
         mesh = {mesh_of}(sharding_strategy, device_type)
@@ -184,12 +177,12 @@ def {self}(
     state = model.state_dict() if sync_module_states else None
     for module in {policy_modules}(model, auto_wrap_policy, ignored):
         {fully_shard}(module, mp_policy={precision_policy}(mixed_precision, root=False), **options)
-    {fully_shard}(model, mp_policy={precision_policy}(mixed_precision), **options)
+    {fully_shard}(model, mp_policy={precision_policy}(mixed_precision, root=root), **options)
     {materialize}(model, param_init_fn, device_type, bool(cpu_offload and cpu_offload.offload_params))
     if mixed_precision is not None:
         {cast_buffers}(model, mixed_precision.buffer_dtype)
     if sync_module_states:
-        {broadcast_from_rank0}(model, state)
+        {broadcast_from_rank0}(model, state, None if isinstance(process_group, tuple) else process_group)
     return model
 ''',
     ),
@@ -211,11 +204,13 @@ def {self}(**options):
 ''',
     ),
     "shard_module": (
-        {"fully_shard": f"{_FSDP}.fully_shard"},
+        {"fully_shard": f"{_FSDP}.fully_shard", "FSDPModule": f"{_FSDP}.FSDPModule"},
         '''
 def {self}(module, **options):
     """Shard a module inside of ``with sharding(...)``; elsewhere leave it as it is."""
-    return module if _options is None else {fully_shard}(module, **{{**_options, **options}})
+    if _options is None or isinstance(module, {FSDPModule}):
+        return module
+    return {fully_shard}(module, **{{**_options, **options}})
 ''',
     ),
     "own_steps": (
@@ -355,12 +350,16 @@ def {self}(model, recurse=True):
 
 def add(unit: Unit, name: str) -> str:
     """Put a helper into a file, once; returns the name that it has there."""
-    imports, code = HELPERS[name]
-    if name == "shard_model" and not unit.target.has("torch.distributed.device_mesh.DeviceMesh.from_group"):
+    imports, code = HELPERS.get(name) or helpers_own.HELPERS[name]
+    if name in ("shard_model", "mesh_of_groups") and not unit.target.has(
+        "torch.distributed.device_mesh.DeviceMesh.from_group"
+    ):
         raise Refusal("release", f"PyTorch {unit.target.release} makes no mesh of a process group.")
     if name.startswith("full_parameters") and not unit.target.method("unshard"):
         raise Refusal("release", f"PyTorch {unit.target.release} has no unshard.")
-    if name == "broadcast_from_rank0" and not unit.target.takes(f"{_STATE}.StateDictOptions", "broadcast_from_rank0"):
+    if name.startswith("broadcast_from_rank0") and not unit.target.takes(
+        f"{_STATE}.StateDictOptions", "broadcast_from_rank0"
+    ):
         raise Refusal("release", f"PyTorch {unit.target.release} cannot broadcast a state dict.")
     own = name
     if name in unit.helpers:

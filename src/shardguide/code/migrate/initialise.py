@@ -31,7 +31,8 @@ def initialise(plan: Plan) -> None:
     if condition:
         assert sync is not None
         unit.todo(sync, "sync-module-states")
-        line = f"{unit.helper('broadcast_from_rank0')}({plan.subject}, {state})"
+        group = f", {plan.group}" if plan.group else ""
+        line = f"{unit.helper('broadcast_from_rank0')}({plan.subject}, {state}{group})"
         plan.after.extend([line] if condition == "True" else [f"if {condition}:", f"    {line}"])
         plan.after.append(f"del {state}")
 

@@ -10,11 +10,15 @@ from .names import FSDP1, SETTINGS, arguments
 from .narrow import narrowed
 from .todos import Refusal
 from .unit import Unit
+from .ways import ways
 
 _NOT_MODELS = ("accelerator", "fabric", "trainer", "engine", "strategy", "plugin", "utils")
 _LOWER = re.compile(r"mixed_precision\s*=(?!\s*None)")
+_IGNORED = re.compile(r"""ignored_(?:modules|states|parameters)["']?\s*[=:]\s*(?!None\b|\[\]|\(\)|=)""")
 _SHARDED = ("local_tensor", "local_shards")  # of ShardedTensor
-_PRIVATE = frozenset({"_flat_param", "_all_handles", "_fsdp_state", "_handles"})
+_PRIVATE = frozenset({"_flat_param", "_all_handles", "_fsdp_state", "_handles", "_streams"})
+# Of an FSDP1 module, though others have such names as well.
+_INNER = frozenset({"_handle", "params", "sharding_strategy", "mixed_precision", "cpu_offload", "_is_root"})
 
 
 def calls(unit: Unit) -> None:
@@ -57,7 +61,7 @@ def calls(unit: Unit) -> None:
 def names(unit: Unit) -> None:
     """FSDP1's class as a type, the wrapped module, and private parts."""
     for node in ast.walk(unit.file.tree):
-        if id(node) in unit.handled:
+        if id(node) in unit.handled or isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
             continue
         if isinstance(node, (ast.Name, ast.Attribute)) and unit.canon(node) == FSDP1:
             _class(unit, node)
@@ -67,7 +71,15 @@ def names(unit: Unit) -> None:
             if not unit.is_fsdp1(node.value) or of == "other":
                 continue
             if "ddp" in kinds and not of:
-                unit.leave(node, "attribute", node.attr, Refusal("ddp-too"))
+                ours, owner = unit.need("torch.distributed.fsdp.FSDPModule"), node.value
+                unit.source.replace(
+                    node,
+                    lambda node=node, owner=owner, ours=ours: (  # type: ignore[misc]
+                        f"({unit.source.text(owner)} if isinstance({unit.source.text(owner)}, {ours}) "
+                        f"else {unit.source.inside(node)})"
+                    ),
+                )
+                unit.use(node, "attribute", node.attr, "converted")
             elif kinds == {"fsdp1"} or of == "fsdp1":
                 owner = node.value
                 unit.source.replace(node, lambda owner=owner: unit.source.text(owner))  # type: ignore[misc]
@@ -77,6 +89,9 @@ def names(unit: Unit) -> None:
             if not (isinstance(parent, ast.Call) and parent.func is node):
                 unit.source.replace(node, _scaler_name(unit))
                 unit.use(node, "class", "ShardedGradScaler", "converted")
+        elif isinstance(node, ast.Attribute) and node.attr in _INNER and _inside(unit, node):
+            unit.todo(node, "private")
+            unit.use(node, "private", node.attr, "left", "private")
         elif isinstance(node, ast.Attribute) and node.attr in _SHARDED and _any_made(unit):
             unit.todo(node, "sharded-tensor")
         elif isinstance(node, ast.Attribute) and node.attr in ("ndim", "dim") and _parameter(unit, node.value):
@@ -93,6 +108,24 @@ def names(unit: Unit) -> None:
         ):
             unit.todo(node, "private")
             unit.use(node, "private", node.id, "left", "private")
+
+
+def _inside(unit: Unit, node: ast.Attribute) -> bool:
+    """Whether an attribute is read of an FSDP1 module, as values and tests of its type say."""
+    if unit.is_fsdp1(node.value):
+        return True
+    found = ways(unit, node, ast.unparse(node.value))
+    return (found is not None and 1 in found and 0 not in found) or _of_its_modules(unit, node.value)
+
+
+def _of_its_modules(unit: Unit, owner: ast.expr) -> bool:
+    """Whether a loop goes over what a function of the project calls FSDP's modules."""
+    here = unit.parent(owner)
+    while isinstance(owner, ast.Name) and here is not None and not isinstance(here, ast.FunctionDef):
+        if isinstance(here, ast.For) and "fsdp" in ast.unparse(here.iter).lower() and _any_made(unit):
+            return any(isinstance(one, ast.Name) and one.id == owner.id for one in ast.walk(here.target))
+        here = unit.parent(here)
+    return False
 
 
 def _any_made(unit: Unit) -> bool:
@@ -132,6 +165,10 @@ def _class(unit: Unit, node: ast.expr) -> None:
         or (isinstance(parent, ast.Call) and parent.func is node)
     ):
         return  # a static method or a constructor, told elsewhere
+    if isinstance(parent, ast.Assign) and any(
+        isinstance(to, ast.Name) and (id(unit.file), to.id) in unit.reading.aliases.classes for to in parent.targets
+    ):
+        return  # another name of it: see leftovers.py
     here: ast.AST | None = parent
     inner: ast.AST = node
     while isinstance(here, (ast.Tuple, ast.List, ast.Subscript, ast.BinOp)):
@@ -144,6 +181,16 @@ def _class(unit: Unit, node: ast.expr) -> None:
         or (isinstance(here, ast.AnnAssign) and here.annotation is inner)
         or (isinstance(here, (ast.FunctionDef, ast.AsyncFunctionDef)) and here.returns is inner)
     )
+    codes = unit.constructors.get(unit.group, ())
+    if (asked or annotation or isinstance(here, ast.Compare)) and codes and all(codes):
+        unit.leave(node, "isinstance" if asked else "class", "FSDP", Refusal("left-constructor"))
+        return
+    if asked and any(codes):  # some are FSDP1's still
+        ours, old = unit.need("torch.distributed.fsdp.FSDPModule"), unit.source.raw(node)
+        both = f"{old} | {ours}" if isinstance(parent, ast.BinOp) else f"{old}, {ours}"
+        unit.source.replace(node, both if isinstance(parent, (ast.Tuple, ast.BinOp)) else f"({both})")
+        unit.use(node, "isinstance", "FSDP", "converted")
+        return
     if asked or annotation:
         unit.source.replace(node, unit.need("torch.distributed.fsdp.FSDPModule"))
         unit.use(node, "isinstance" if asked else "class", "FSDP", "converted")
@@ -194,6 +241,8 @@ def _clip(unit: Unit, node: ast.Call) -> None:
         return
     if any(word in ast.unparse(owner).lower() for word in _NOT_MODELS):
         return
+    if _own_method(unit, owner, "clip_grad_norm_"):
+        return
     unit.certain(owner, but=("no-shard",))
     if not args and not any(keyword.arg == "max_norm" for keyword in node.keywords):
         raise Refusal("arguments")
@@ -201,7 +250,7 @@ def _clip(unit: Unit, node: ast.Call) -> None:
     source = unit.source
     if any("inf" in ast.unparse(one) for one in (*args[1:], *(k.value for k in node.keywords if k.arg == "norm_type"))):
         unit.todo(node, "infinity-norm")
-    whole = any(f"{word}=" in unit.near for word in ("ignored_modules", "ignored_states", "ignored_parameters"))
+    whole = _IGNORED.search(unit.near) is not None
     if whole or (not unit.is_fsdp1(owner) and "no-shard" in unit.constructors.get(unit.group, ())):
         # Gradients of ignored parameters, or under NO_SHARD, are no DTensors, and one call cannot take both.
         helper = unit.helper("clip_grad_norm")
@@ -222,12 +271,26 @@ def _clip(unit: Unit, node: ast.Call) -> None:
     unit.use(node, "method", "clip_grad_norm_", "converted")
 
 
+def _own_method(unit: Unit, owner: ast.expr, name: str) -> bool:
+    """Whether it may be a class of the project whose method this is, since nothing says that the object is FSDP1's."""
+    if "fsdp1" in unit.reading.kinds(owner) or unit.same_name(owner) or narrowed(unit, owner) == "fsdp1":
+        return False
+    return any(
+        (isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and one.name == name)
+        or (isinstance(one, ast.Attribute) and one.attr == name and isinstance(one.ctx, ast.Store))
+        for other in unit.units if other.group == unit.group and name in other.file.text
+        for one in ast.walk(other.file.tree)
+    )  # fmt: skip
+
+
 def _no_sync(unit: Unit, node: ast.Call) -> None:
     owner, args = _called_on(unit, node)
     kinds = unit.reading.kinds(owner)
     if args or node.keywords or unit.full(owner) or any(word in ast.unparse(owner).lower() for word in _NOT_MODELS):
         return
     if kinds == {"ddp"} or narrowed(unit, owner) == "other":
+        return
+    if _own_method(unit, owner, "no_sync"):
         return
     unit.certain(owner)
     sure = kinds == {"fsdp1"} or ("fsdp1" in kinds and "DistributedDataParallel" not in unit.near)
@@ -252,6 +315,7 @@ def _modules(unit: Unit, node: ast.Call) -> None:
         raise Refusal("no-counterpart", "fully_shard keeps no list of roots.")
     name = unit.need("torch.distributed.fsdp.FSDPModule")
     module = given["module"]
+    unit.certain(module)
     unit.source.replace(node, lambda: f"[m for m in {unit.source.text(module)}.modules() if isinstance(m, {name})]")
     unit.use(node, "method", "fsdp_modules", "converted")
 

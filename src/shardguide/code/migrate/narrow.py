@@ -30,7 +30,37 @@ def narrowed(unit: Unit, node: ast.expr) -> str:
                 if found and len(tests) == 1:
                     return "other"
         inner, here = here, unit.parent(here)
-    return ""
+    return _by_flags(unit, node)
+
+
+def _by_flags(unit: Unit, node: ast.expr) -> str:
+    """The same for ``if args.fsdp``, where the model was made under such a test as well."""
+    here = _flags(unit, node)
+    made: dict[str, list[set[tuple[str, bool]]]] = {"fsdp1": [], "ddp": []}
+    for thing in unit.reading.things(node) if here else ():
+        if thing.kind in made and thing.node is not None:
+            owner = unit.owner(thing.node)
+            made[thing.kind].append(_flags(owner, thing.node) if owner is not None else set())
+    ours, others = (set.intersection(*sets) if sets else set() for sets in made.values())
+    if any((text, not holds) in ours for text, holds in here):
+        return "other"
+    return "fsdp1" if any((text, not holds) in others for text, holds in here & ours) else ""
+
+
+def _flags(unit: Unit, node: ast.AST) -> set[tuple[str, bool]]:
+    """Settings that decide whether a place is reached, and what they are there: ``args.fsdp`` and the like."""
+    out: set[tuple[str, bool]] = set()
+    inner, here = node, unit.parent(node)
+    while here is not None and not isinstance(here, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        if isinstance(here, (ast.If, ast.IfExp)) and inner is not here.test:
+            holds = inner in here.body if isinstance(here, ast.If) else inner is here.body
+            test = here.test
+            if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+                test, holds = test.operand, not holds
+            if isinstance(test, ast.Attribute):
+                out.add((ast.unparse(test), holds))
+        inner, here = here, unit.parent(here)
+    return out
 
 
 def _is_fsdp1(unit: Unit, test: ast.expr, text: str) -> bool | None:

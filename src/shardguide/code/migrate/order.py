@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 
 from ..review.records import Thing
+from .edits import Text
+from .names import FSDP1
 from .plan import Plan
 from .todos import Refusal
 from .unit import Unit
@@ -110,18 +112,30 @@ def _needed(before: list[ast.stmt], statement: ast.stmt, model: str) -> list[ast
     return out
 
 
-def move(plan: Plan, statement: ast.stmt, moved: list[ast.stmt]) -> list[str]:
+def move(plan: Plan, statement: ast.stmt, moved: list[ast.stmt]) -> list[Text]:
     """Take statements away; gives their lines for the place before the constructor's."""
-    source = plan.unit.source
-    lines: list[str] = []
-    indent = source.indent(statement)
+    for one in moved:
+        for call in ast.walk(one):
+            if isinstance(call, ast.Call):
+                _remember(plan.unit, call)
+    return _taken(plan.unit, moved, plan.unit.source.indent(statement))
+
+
+def _taken(unit: Unit, moved: list[ast.stmt], indent: str) -> list[Text]:
+    """Take statements away; gives their text, with what is still going to be changed in it."""
+    source = unit.source
+    out: list[Text] = []
     for one in moved:
         start, end = source.starts[_first(source.lines, one) - 1], source.starts[one.end_lineno or one.lineno]
         end = min(end, len(source.data))
-        text = source.data[start:end].decode("utf-8").rstrip("\n").split("\n")
-        lines.extend(line[len(indent) :] if line.strip() else "" for line in text)
+
+        def text(start: int = start, end: int = end) -> str:
+            lines = source.between(start, end, skip=(start, end), within=True).rstrip("\n").split("\n")
+            return "\n".join(line[len(indent) :] if line.strip() else "" for line in lines)
+
+        out.append(text)
         source.cut(start, end)
-    return lines
+    return out
 
 
 def _first(lines: list[bytes], statement: ast.stmt) -> int:
@@ -246,6 +260,87 @@ def _reads(unit: Unit, node: ast.Call, model: str) -> bool:
     )
 
 
+def outside(plan: Plan) -> bool:
+    """Move activation checkpointing that is applied where the function around a constructor is called; whether there was any."""
+    unit, function = plan.unit, plan.unit.function(plan.call)
+    module = plan.given["module"]
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) or not isinstance(module, ast.Name):
+        return False
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    if module.id not in names:
+        return False
+    found = False
+    for other in unit.units:
+        if other.group != unit.group or other.refused or _APPLY not in other.file.text:
+            continue
+        for node in ast.walk(other.file.tree):
+            if isinstance(node, ast.Call):
+                definition = other.definition(node.func)
+                if definition is not None and definition.node is function:
+                    found = _of_caller(other, node, module.id, names.index(module.id)) or found
+    return found
+
+
+def _of_caller(unit: Unit, call: ast.Call, name: str, position: int) -> bool:
+    given = [one.value for one in call.keywords if one.arg == name]
+    before = call.args[position] if position < len(call.args) else given[0] if given else None
+    statement = unit.statement(call)
+    if not isinstance(before, ast.Name) or not isinstance(statement, ast.Assign) or statement.value is not call:
+        return False
+    target = statement.targets[0]
+    if len(statement.targets) != 1 or not isinstance(target, ast.Name) or not unit.source.alone(statement):
+        return False
+    block, source = unit.block(statement), unit.source
+    after = block[block.index(statement) + 1 :]
+    found = False
+    for place, one in enumerate(after):
+        apply = _applies(unit, one, target.id)
+        if apply is None or not _pure(one, target.id) or not _movable(unit, one):
+            continue
+        needed = _needed(after[:place], one, target.id)
+        if needed is None or not all(_movable(unit, item) for item in needed):
+            continue
+        for node in ast.walk(one):
+            if isinstance(node, ast.Name) and node.id == target.id and isinstance(node.ctx, ast.Load):
+                source.replace(node, before.id)
+        source.before(statement, _taken(unit, [*needed, one], source.indent(statement)))
+        _remember(unit, apply)
+        found = True
+    return found
+
+
+def _remember(unit: Unit, call: ast.Call) -> None:
+    """A function that applies activation checkpointing is called before sharding from now on."""
+    definition = unit.definition(call.func)
+    unit.early.add(id(definition.node) if definition is not None else id(call))
+
+
+def tests(unit: Unit) -> None:
+    """``not isinstance(m, FSDP)`` in what chooses modules to checkpoint left FSDP1's wrappers out; now there are none."""
+    for call in ast.walk(unit.file.tree):
+        if not isinstance(call, ast.Call) or not unit.full(call.func).endswith(_APPLY):
+            continue
+        given = next((one.value for one in call.keywords if one.arg == "check_fn"), None)
+        function = unit.local_function(given) if given is not None else None
+        for node in ast.walk(function or given) if given is not None else ():
+            if not isinstance(node, ast.UnaryOp) or not isinstance(node.op, ast.Not):
+                continue
+            asked, around = node.operand, unit.parent(node)
+            if not isinstance(asked, ast.Call) or len(asked.args) != 2 or unit.canon(asked.args[1]) != FSDP1:
+                continue
+            if not isinstance(around, ast.BoolOp) or not isinstance(around.op, ast.And):
+                continue
+            place = around.values.index(node)
+            near = around.values[place + 1] if place == 0 else around.values[place - 1]
+            start, end = unit.source.span(node)
+            if place == 0:
+                end = unit.source.span(near)[0]
+            else:
+                start = unit.source.span(near)[1]
+            unit.source.cut(start, end)
+            unit.use(asked.args[1], "isinstance", "FSDP", "converted")
+
+
 def left_over(unit: Unit) -> None:
     """Activation checkpointing that still comes after sharding; sharding and it stand in different functions or branches."""
     source = unit.source
@@ -254,5 +349,19 @@ def left_over(unit: Unit) -> None:
             continue
         place = source.span(node)[0]
         moved = any(start <= place < end for start, end in source.spans)
-        if unit.is_fsdp1(node.args[0]) and not moved:
-            unit.todo(node, "activation-checkpointing")
+        if unit.is_fsdp1(node.args[0]) and not moved and not {id(node), id(unit.function(node))} & unit.early:
+            unit.todo(node, "activation-checkpointing", what=_where(unit, node.args[0]))
+
+
+def _where(unit: Unit, model: ast.expr) -> str:
+    """What to do with activation checkpointing that comes too late, with the places where its model is sharded."""
+    places = set()
+    for thing in unit.reading.things(model):
+        owner = unit.owner(thing.node) if thing.kind == "fsdp1" and thing.node is not None else None
+        if owner is not None:
+            places.add((owner.file.path, getattr(thing.node, "lineno", 0)))
+    words = ", ".join(f"{path}:{line}" for path, line in sorted(places)[:3])
+    return (
+        f"Apply this, and then torch.compile of each block, before the model is sharded ({words}); in place of a block that has a "
+        "CheckpointWrapper around it shard the wrapper."
+    )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import re
 
+from .edits import Text
 from .unit import Unit
 
 Keywords = list[tuple[str, str]]
@@ -21,12 +24,15 @@ class Plan:
         self.child: Keywords = []
         self.hoisted: list[str] = []  # before the loop: values that are used more than once
         self.moved_out = False  # the settings hang on nothing that the expression around the call binds
+        self.group = ""  # the process group that was given, as an expression; "" for all ranks
         self.offloaded = ""  # whether parameters are offloaded, as an expression; "" where they are not
         self.before: list[str] = []  # before anything is sharded
         self.tests: list[tuple[str, str, str]] = []  # variable, iterable, test; "" for all of it
+        self.checkpointed = False  # activation checkpointing comes before, so that its wrappers are what is sharded
+        self.own = ""  # the variable with what a policy gives for one module, "" where modules are not told apart
         self.skip = ""  # further condition of every test
         self.norms: Keywords = []  # arguments for batch norms, where they are sharded apart
-        self.after: list[str] = []
+        self.after: list[Text] = []
         self.used: list[ast.AST] = []  # nodes of FSDP1's that are gone with this call
 
     def both(self, argument: str, name: str, text: str) -> None:
@@ -37,12 +43,18 @@ class Plan:
     def text(self, node: ast.AST) -> str:
         """An expression as it will be, on one line where that is possible."""
         text = self.unit.source.text(node)
-        if "\n" in text:
-            try:
-                return ast.unparse(ast.parse(f"({text.strip()})", mode="eval"))
-            except SyntaxError:
-                return text
-        return text
+        if "\n" not in text:
+            return text
+        try:
+            whole = ast.parse(f"({text.strip()})", mode="eval")
+        except SyntaxError:
+            return text
+        line = re.sub(r",?\s*\n\s*([\])}])", r"\1", text.strip())
+        line = re.sub(r"\s*\n\s*", " ", re.sub(r"([\[({])\s*\n\s*", r"\1", line))
+        with contextlib.suppress(SyntaxError):  # a comment, or a string over lines
+            if ast.dump(ast.parse(f"({line})", mode="eval")) == ast.dump(whole):
+                return line
+        return ast.unparse(whole)
 
     def hoist(self, name: str, text: str) -> str:
         """Give a value a name, before the call."""

@@ -80,10 +80,28 @@ def _function(plan: Plan, node: ast.expr) -> tuple[str, str] | None:
     bound = plan.unit.bound(node)
     if isinstance(bound, ast.Lambda) and len(bound.args.args) == 1 and not bound.args.defaults:
         name = bound.args.args[0].arg
-        if not plan.unit.visible(name, plan.call):
-            body = plan.text(bound.body)
+        body = plan.text(bound.body)
+        if not _taken(plan, name):
             return name, f"({body})" if isinstance(bound.body, (ast.BoolOp, ast.IfExp)) else body
+        if "\n" not in body:
+            return "module", f"(lambda {name}: {body})(module)"
     return ("module", f"{plan.text(node)}(module)") if isinstance(node, (ast.Name, ast.Attribute)) else None
+
+
+def _taken(plan: Plan, name: str) -> bool:
+    """Whether a name means something around the call, but for what small functions call their own argument."""
+    unit = plan.unit
+    if unit.names.lookup(plan.call, name) or name in unit.names.imports or name in unit.names.own:
+        return True
+    waiting: list[ast.AST] = [unit.function(plan.call)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Lambda) and any(one.arg == name for one in node.args.args):
+            continue
+        if isinstance(node, ast.Name) and node.id == name:
+            return True
+        waiting.extend(ast.iter_child_nodes(node))
+    return False
 
 
 def _classes(plan: Plan, node: ast.expr) -> str:
@@ -102,23 +120,30 @@ def _classes(plan: Plan, node: ast.expr) -> str:
 
 
 def _custom(plan: Plan, call: ast.Call) -> None:
-    """CustomPolicy(f): f gives True or False; a function that may give a dictionary is left."""
+    """CustomPolicy(f): f gives True or False, or a dictionary of arguments for one module."""
     given = arguments(call, "CustomPolicy")
     node = given.get("lambda_fn") if given else None
     if node is None:
         raise Refusal("custom-policy")
     bound = plan.unit.bound(node)
     if isinstance(bound, ast.Lambda):
-        if not _boolean(bound.body):
-            raise Refusal("custom-policy")
+        plain = _boolean(bound.body)
     else:
         definition = plan.unit.local_function(node)
-        if definition is None or not all(_boolean(one) for one in _returned(definition)):
-            raise Refusal("custom-policy")
+        plain = definition is not None and all(_boolean(one) for one in _returned(definition))
     found = _function(plan, node)
     if found is None:
         raise Refusal("custom-policy")
-    plan.tests.append((found[0], f"reversed(list({plan.subject}.modules()))", found[1]))
+    if plain:
+        plan.tests.append((found[0], f"reversed(list({plan.subject}.modules()))", found[1]))
+        return
+    if plan.norms:
+        raise Refusal("custom-policy")
+    # Asked of every module before any is sharded, as FSDP1 did.
+    chosen = plan.hoist("chosen", f"{{{found[0]}: {found[1]} for {found[0]} in {plan.subject}.modules()}}")
+    plan.own = plan.unit.fresh("own", plan.call)
+    plan.tests.append(("module", f"reversed({chosen}.items())", plan.own))
+    plan.unit.todo(node, "own-options")
 
 
 def _returned(function: ast.FunctionDef) -> list[ast.expr]:

@@ -21,7 +21,7 @@ def precision(plan: Plan, nested: bool) -> None:
     if isinstance(bound, ast.Call) and plan.unit.canon(bound.func) == "MixedPrecision":
         given = arguments(bound, "MixedPrecision")
         if given is not None and not all(simple(value) for value in given.values()):
-            given = None
+            given = _named(plan, given) if bound is node else None
     if given is None:
         _unknown(plan, node, nested)
         return
@@ -37,9 +37,22 @@ def precision(plan: Plan, nested: bool) -> None:
         plan.used.append(node)
 
 
+def _named(plan: Plan, given: dict[str, ast.expr]) -> dict[str, ast.expr]:
+    """The arguments with a name for each that is more than one: two policies are made of them."""
+    out = dict(given)
+    for key, value in given.items():
+        if not simple(value):
+            name = ast.Name(plan.hoist(key, plan.text(value)), ast.Load())
+            out[key] = ast.copy_location(name, value)
+    return out
+
+
 def _known(plan: Plan, node: ast.expr, given: dict[str, ast.expr], nested: bool) -> None:
     unit = plan.unit
-    text = {name: plan.text(value) for name, value in given.items() if not _none(value)}
+    text = {
+        name: value.id if isinstance(value, ast.Name) else plan.text(value)
+        for name, value in given.items() if not _none(value)
+    }  # fmt: skip
     parts = []
     if "param_dtype" in text:
         parts.append(f"param_dtype={text['param_dtype']}")
@@ -74,6 +87,9 @@ def norms(plan: Plan) -> str:
 
 def _buffers(plan: Plan, node: ast.expr, dtype: str) -> None:
     plan.unit.todo(node, "buffer-dtype")
+    if not dtype.startswith("torch."):  # it may be None
+        plan.after.append(f"{plan.unit.helper('cast_buffers')}({plan.subject}, {dtype})")
+        return
     plan.after.extend(
         [
             f"for buffer in {plan.subject}.buffers():",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from . import checkpoints, options
+from . import checkpoints, inside, items, loading, options
 from .checkpoints import static
 from .names import arguments
 from .narrow import narrowed
-from .options import DEFAULT, Kind
+from .options import Kind
 from .todos import Refusal
 from .unit import Unit
 
@@ -18,12 +18,6 @@ _READ = {
     "full_optim_state_dict": Kind("True", "True", "True"),
     "sharded_optim_state_dict": Kind("False", "False", "False"),
 }
-_LOAD = (
-    "optim_state_dict_to_load",
-    "scatter_full_optim_state_dict",
-    "shard_full_optim_state_dict",
-    "flatten_sharded_optim_state_dict",
-)
 
 
 def settings(unit: Unit) -> None:
@@ -43,22 +37,13 @@ def settings(unit: Unit) -> None:
             continue
         unit.spent.extend(value for name, value in given.items() if name != "module")
         unit.settings.append((unit.function(node), node.lineno, kind))
+        if "module" in given:
+            unit.set_models.append((unit.block(statement), node.lineno, ast.unparse(given["module"]), kind))
         unit.drop(statement)
         unit.todo(node, "state-dict-type")
         if kind.local:
             unit.todo(node, "local-state-dict")
         unit.use(node, "state dict", "set_state_dict_type", "converted")
-
-
-def in_force(unit: Unit, node: ast.AST) -> Kind:
-    """The kind of a state dict that is read outside of a context."""
-    own = [kind for function, line, kind in unit.settings if function is unit.function(node) and line < node.lineno]  # type: ignore[attr-defined]
-    if own:
-        return own[-1]
-    kinds = {kind for other in unit.units if other.group == unit.group for _, _, kind in other.settings}
-    if len(kinds) > 1:
-        raise Refusal("state-dict-type")
-    return kinds.pop() if kinds else DEFAULT
 
 
 def contexts(unit: Unit) -> None:
@@ -94,6 +79,8 @@ def _context(unit: Unit, node: ast.With, item: ast.withitem) -> None:
     _understood(unit, node, model)
     if kind.local:
         unit.todo(call, "local-state-dict")
+    if "False" not in (kind.full, kind.model) and unit.group in unit.grouped:
+        unit.todo(call, "rank-of-group")
     unit.contexts.append((node, model, kind))
     unit.spent.extend(value for name, value in given.items() if name != "module")
     unit.remove_item(node, item)
@@ -112,18 +99,12 @@ def _understood(unit: Unit, node: ast.With, model: str) -> None:
                 continue
             if isinstance(inner.func, ast.Name) and inner.func.id in _HARMLESS:
                 continue
-            values = [*inner.args, *(keyword.value for keyword in inner.keywords)]
-            if any(ast.unparse(value) == model for value in values if isinstance(value, (ast.Name, ast.Attribute))):
+            if inside.hands_on(unit, inner, model):
                 raise Refusal("state-dict-type")
-
-
-def around(unit: Unit, node: ast.AST) -> tuple[str, Kind] | None:
-    """The innermost context that a call stands in: the model as written, and the kind."""
-    found = None
-    for context, model, kind in unit.contexts:
-        if any(inner is node for statement in context.body for inner in ast.walk(statement)):
-            found = (model, kind)
-    return found
+            if isinstance(inner.func, ast.Attribute) and inner.func.attr in ("state_dict", "load_state_dict"):
+                owner = inner.func.value
+                if ast.unparse(owner) != model and items.any_item(unit, owner) and not items.module(unit, owner):
+                    raise Refusal("state-dict-type")  # it may be the model
 
 
 def calls(unit: Unit) -> None:
@@ -137,13 +118,15 @@ def calls(unit: Unit) -> None:
         try:
             if name in _READ:
                 _read(unit, node, name)
-            elif name in _LOAD:
-                _load(unit, node, name)
+            elif name in loading.NAMES:
+                loading.convert(unit, node, name)
             elif name == "load_sharded_optimizer_state_dict":
                 checkpoints.load_sharded(unit, node)
             elif unit.full(node.func) in checkpoints.OLD:
                 renamed.append(node)
-            elif name == "get_state_dict_type" or name == "rekey_optim_state_dict":
+            elif name == "rekey_optim_state_dict":
+                unit.use(node, "state dict", name, "kept", "any-module")  # it only writes other keys, for any module
+            elif name == "get_state_dict_type":
                 raise Refusal("no-counterpart")
             elif (
                 not name
@@ -188,8 +171,8 @@ def _read(unit: Unit, node: ast.Call, name: str) -> None:
         raise Refusal("no-counterpart", "It has an argument that the helper does not take.")
     kind = _READ[name]
     if kind is None:
-        inside = around(unit, node)
-        kind = inside[1] if inside is not None else in_force(unit, node)
+        held = inside.around(unit, node)
+        kind = held[1] if held is not None else inside.in_force(unit, node)
     elif name == "full_optim_state_dict" and "rank0_only" in given:
         rank0 = unit.source.text(given["rank0_only"])
         kind = kind._replace(optimizer=rank0)
@@ -204,121 +187,31 @@ def _read(unit: Unit, node: ast.Call, name: str) -> None:
     unit.use(node, "state dict", name, "converted")
 
 
-def _load(unit: Unit, node: ast.Call, name: str) -> None:
-    """State dicts made ready for an optimizer: the call and the load_state_dict after it become one call."""
-    given = arguments(node, name)
-    if given is None:
-        raise Refusal("arguments")
-    # Up to 2.0 the state dict came first.
-    state = given.get("optim_state_dict", given.get("full_optim_state_dict", given.get("sharded_optim_state_dict")))
-    model, optimizer = given.get("model"), given.get("optim")
-    if name == "optim_state_dict_to_load" and len(node.args) == 3 and not node.keywords:
-        first = unit.reading.kinds(node.args[0])
-        if "state" in ast.unparse(node.args[0]).lower() and "fsdp1" not in first:
-            state, model, optimizer = node.args
-    if state is None or model is None:
-        raise Refusal("arguments")
-    inside = around(unit, node)
-    kind = inside[1] if inside is not None else in_force(unit, node)
-    more = ""
-    if name == "scatter_full_optim_state_dict":
-        kind, more = DEFAULT, "broadcast_from_rank0=True"
-        if not unit.target.takes(f"{options.STATE}.StateDictOptions", "broadcast_from_rank0"):
-            raise Refusal("release", f"PyTorch {unit.target.release} cannot broadcast a state dict.")
-    elif name == "shard_full_optim_state_dict":
-        kind = DEFAULT
-    elif name == "flatten_sharded_optim_state_dict":
-        kind = Kind("False", "False", "False")
-    parent = unit.parent(node)
-    loading = (
-        parent if isinstance(parent, ast.Call) and node in (*parent.args, *(k.value for k in parent.keywords)) else None
-    )
-    statement = unit.statement(node)
-    source = unit.source
-    if loading is None:
-        if not (
-            isinstance(statement, ast.Assign) and statement.value is node and isinstance(statement.targets[0], ast.Name)
-        ):
-            raise Refusal("optimizer-state")
-        loading = _loaded(unit, statement, statement.targets[0].id)
-    if loading is None or not _loads(loading):
-        raise Refusal("optimizer-state")
-    owner = loading.func.value  # type: ignore[attr-defined]
-    if optimizer is None:
-        optimizer = owner
-    if ast.unparse(optimizer) != ast.unparse(owner):
-        raise Refusal("optimizer-state")
-    options.set_optimizer(unit, "", "", "", kind, more)
-    the_model, the_state = model, state
-
-    steps = unit.helper("own_steps") if kind.full != "False" else ""
-
-    def text() -> str:
-        given_state = source.text(the_state)
-        if steps:
-            given_state = f"{steps}({given_state})"
-        return options.set_optimizer(unit, source.text(the_model), source.text(owner), given_state, kind, more)
-
-    source.replace(loading, text)
-    if statement is not unit.statement(loading):
-        unit.drop(statement)
-    unit.handled.add(id(loading))
-    unit.todo(node, "checkpoints")
-    unit.use(node, "state dict", name, "converted")
-
-
-def _loads(node: ast.Call) -> bool:
-    return isinstance(node.func, ast.Attribute) and node.func.attr == "load_state_dict" and len(node.args) == 1
-
-
-def _loaded(unit: Unit, statement: ast.stmt, name: str) -> ast.Call | None:
-    """The call optimizer.load_state_dict(name) after a statement in the same block, where it is the only use of the name."""
-    function = unit.function(statement)
-    loads = [
-        node for node in ast.walk(function)
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-    ]  # fmt: skip
-    loads = [node for node in loads if node.lineno > statement.lineno]
-    stores = [
-        node
-        for node in ast.walk(function)
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
-    ]
-    if len(loads) != 1 or len(stores) > 1 or not unit.source.alone(statement):
-        return None
-    call = unit.parent(loads[0])
-    if not isinstance(call, ast.Call) or unit.statement(call) not in unit.block(statement):
-        return _further_out(unit, statement, call)
-    return call
-
-
-def _further_out(unit: Unit, statement: ast.stmt, call: ast.AST | None) -> ast.Call | None:
-    """A call after the with statement whose body ends with the statement."""
-    outer = unit.parent(statement)
-    if isinstance(outer, ast.With) and isinstance(call, ast.Call) and unit.statement(call) in unit.block(outer):
-        return call
-    return None
-
-
 def _model(unit: Unit, node: ast.Call, function: ast.Attribute) -> None:
     """Calls of state_dict and load_state_dict on a model."""
     owner = function.value
-    inside = around(unit, node)
+    held = inside.around(unit, node)
     stays = any(part is node for context in unit.stays for part in ast.walk(context))
-    if stays and inside is None and unit.is_fsdp1(owner):
+    if stays and held is None and unit.is_fsdp1(owner):
         raise Refusal("state-dict-type")  # what kind is meant stands in the context
-    if inside is not None and ast.unparse(owner) == inside[0]:
-        kind = inside[1]
+    if held is not None and ast.unparse(owner) == held[0]:
+        kind = held[1]
     elif unit.is_fsdp1(owner):
         of = narrowed(unit, owner)
         if of == "other":
             return
-        kind = in_force(unit, node)
+        kind = inside.in_force(unit, node)
         if "ddp" in unit.reading.kinds(owner) and not of:
             if kind.full != "False" or function.attr != "state_dict":
-                raise Refusal("ddp-too")
+                items.state_of(unit, node, owner, kind)
+                return
             unit.use(node, "state dict", function.attr, "kept", "sharded-as-it-is")  # DTensors, without communication
             return
+    elif (told := inside.told(unit, node, owner)) is not None:
+        kind = told
+    elif held is not None and items.any_item(unit, owner) and items.module(unit, owner):
+        items.state_of(unit, node, owner, held[1])
+        return
     else:
         return
     source, name = unit.source, function.attr
@@ -351,7 +244,7 @@ def _takes(given: dict[str, ast.expr]) -> bool:
         optimizer = given.get("optim")
         if optimizer is None or ast.unparse(state) != f"{ast.unparse(optimizer)}.state_dict()":
             return False
-    return "group" not in given or _is_none(given["group"])
+    return True  # its group is that of the mesh
 
 
 def _is_none(node: ast.expr) -> bool:

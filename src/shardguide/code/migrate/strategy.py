@@ -95,25 +95,44 @@ def _given_mesh(plan: Plan) -> str:
     if group is None or plan.constant("process_group") is None:
         return ""
     bound = plan.unit.bound(group)
-    if isinstance(bound, ast.Tuple):
+    hybrid = literal(plan, plan.given.get("sharding_strategy")) in _HYBRID
+    if isinstance(bound, ast.Tuple) and not (hybrid and len(bound.elts) == 2):
         raise Refusal("process-group-pair")
     method = bound.func if isinstance(bound, ast.Call) and not bound.args and not bound.keywords else None
     if isinstance(method, ast.Attribute) and method.attr == "get_group":
         return plan.text(method.value)
     if bound is not None and plan.unit.full(bound).endswith("group.WORLD"):
         return ""
-    if literal(plan, plan.given.get("sharding_strategy")) in _HYBRID:
-        raise Refusal("process-group-pair")
+    if hybrid:  # FSDP1 takes a pair then, and nothing else
+        return _of_groups(plan, group)
     if not plan.unit.target.has("torch.distributed.device_mesh.DeviceMesh.from_group"):
         raise Refusal("release", f"PyTorch {plan.unit.target.release} makes no mesh of a process group.")
     kind = device_type(plan) or "cuda"
-    made = f'{plan.unit.need("torch.distributed.device_mesh.DeviceMesh")}.from_group({plan.text(group)}, "{kind}")'
+    plan.unit.grouped.add(plan.unit.group)
+    plan.group = plan.text(group) if simple(group) else plan.hoist("group", plan.text(group))
+    made = f'{plan.unit.need("torch.distributed.device_mesh.DeviceMesh")}.from_group({plan.group}, "{kind}")'
     if maybe_none(plan, group):
-        made = f"{made} if {plan.text(group)} is not None else None"
+        made = f"{made} if {plan.group} is not None else None"
+    return plan.hoist("mesh", made)
+
+
+def _of_groups(plan: Plan, group: ast.expr) -> str:
+    """The mesh of two groups, one to shard over and one to replicate over."""
+    kind = device_type(plan) or "cuda"
+    text = plan.text(group) if not maybe_none(plan, group) or simple(group) else plan.hoist("groups", plan.text(group))
+    made = f'{plan.unit.helper("mesh_of_groups")}({text}, "{kind}")'
+    if maybe_none(plan, group):
+        made = f"{made} if {text} is not None else {_nodes(plan)}"
+    plan.unit.todo(group, "process-group-pair")
     return plan.hoist("mesh", made)
 
 
 def _hybrid(plan: Plan) -> str:
+    return plan.hoist("mesh", _nodes(plan))
+
+
+def _nodes(plan: Plan) -> str:
+    """A mesh of nodes and the devices of a node, as FSDP1 made its groups where it was given none."""
     unit = plan.unit
     plan.unit.todo(plan.given.get("sharding_strategy", plan.call), "hybrid-nodes")
     kind = device_type(plan) or "cuda"
@@ -121,7 +140,7 @@ def _hybrid(plan: Plan) -> str:
     count = unit.need(f"torch.{kind}.device_count")
     per_node = plan.hoist("devices_per_node", f"{count}()")
     sizes = f"({size}() // {per_node}, {per_node})"
-    return plan.hoist("mesh", f'{unit.need(_MESH)}("{kind}", {sizes}, mesh_dim_names=("replicate", "shard"))')
+    return f'{unit.need(_MESH)}("{kind}", {sizes}, mesh_dim_names=("replicate", "shard"))'
 
 
 def _name_dimensions(plan: Plan, node: ast.expr) -> None:
@@ -153,24 +172,27 @@ def offload(plan: Plan) -> None:
         return
     unit = plan.unit
     bound = unit.bound(node)
-    policy = f"{unit.need('torch.distributed.fsdp.CPUOffloadPolicy')}()"
+
+    def policy() -> str:
+        return f"{unit.need('torch.distributed.fsdp.CPUOffloadPolicy')}()"
+
     if isinstance(bound, ast.IfExp):
         test, yes, no = plan.text(bound.test), _flag(plan, bound.body), _flag(plan, bound.orelse)
         if yes == "True" and no == "False":
             plan.offloaded = f"bool({test})"
-            plan.both("cpu_offload", "offload_policy", f"{policy} if {test} else {_none(plan)}")
+            plan.both("cpu_offload", "offload_policy", f"{policy()} if {test} else {_none(plan)}")
             plan.used.append(node)
             return
     flag = _flag(plan, bound) if bound is not None else ""
     if flag == "True":
         plan.offloaded = "True"
-        plan.both("cpu_offload", "offload_policy", policy)
+        plan.both("cpu_offload", "offload_policy", policy())
         plan.used.append(node)
     elif flag == "False":
         plan.used.append(node)
     elif flag:
         plan.offloaded = f"bool({flag})"
-        plan.both("cpu_offload", "offload_policy", f"{policy} if {flag} else {_none(plan)}")
+        plan.both("cpu_offload", "offload_policy", f"{policy()} if {flag} else {_none(plan)}")
         plan.used.append(node)
     else:
         text = plan.text(node) if simple(node) else plan.hoist("cpu_offload", plan.text(node))
@@ -178,7 +200,7 @@ def offload(plan: Plan) -> None:
         plan.both(
             "cpu_offload",
             "offload_policy",
-            f"{policy} if {text} is not None and {text}.offload_params else {_none(plan)}",
+            f"{policy()} if {text} is not None and {text}.offload_params else {_none(plan)}",
         )
 
 

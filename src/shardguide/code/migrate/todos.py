@@ -25,8 +25,9 @@ TODOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("fsdp2.mesh.names", "fsdp2.mesh.hsdp_order"),
     ),
     "process-group-pair": (
-        "Make a mesh of the two groups: init_device_mesh(device_type, (replicas, shards), mesh_dim_names=(\"replicate\", \"shard\")).",
-        "A pair of groups says which ranks shard and which replicate; a mesh needs the sizes of both, which the groups do not say here.",
+        'If the sizes are known, write init_device_mesh(device_type, (replicas, shards), mesh_dim_names=("replicate", "shard")).',
+        "A pair of groups says which ranks shard and which replicate; a mesh holds the ranks of all, so the new code asks every rank "
+        "for its group once. The groups must form a grid.",
         ("fsdp1.hybrid.groups", "fsdp2.mesh.hsdp_order"),
     ),
     "arguments": (
@@ -49,9 +50,15 @@ TODOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "What belongs before or after it cannot be put inside an expression.",
         (),
     ),
+    "own-options": (
+        "Check what the policy gives for single modules: strategy, precision, offloading and mesh are translated, prefetching is left to "
+        "FSDP2, anything else raises an error.",
+        "A CustomPolicy may give arguments that differ by module, and they are known only when the program runs.",
+        ("fsdp2.bottom_up",),
+    ),
     "custom-policy": (
         "Write the loop over the modules by hand, with the arguments of fully_shard for each.",
-        "A CustomPolicy may give arguments that differ by module; these could not be read.",
+        "A CustomPolicy may give arguments that differ by module; what it is made of could not be read here.",
         ("fsdp2.bottom_up",),
     ),
     "custom-policy-possible": (
@@ -182,9 +189,21 @@ TODOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "FSDP1 gave it to every rank (rank0_only=False); with cpu_offload the helpers would give it to rank 0 only.",
         ("dcp.full_state_dict", "dcp.cpu_offload"),
     ),
+    "rank-of-group": (
+        "Check which rank saves: only rank 0 of all gets the state dict now; leave cpu_offload out where another rank needs it.",
+        "With rank0_only FSDP1 gave it to the first rank of the model's process group, of which there may be several; with cpu_offload "
+        "the helpers give it to rank 0 of all ranks, and an empty one to the others.",
+        ("dcp.full_state_dict", "dcp.cpu_offload"),
+    ),
     "optimizer-state": (
         "Load it with set_optimizer_state_dict(model, optimizer, state_dict, options=...).",
         "What FSDP1's function gives is not loaded into an optimizer nearby, so the two could not be made one.",
+        ("dcp.get_state_dict", "dcp.optimizer_when"),
+    ),
+    "never-loaded": (
+        "Load it, if the optimizer is to go on from there: set_optimizer_state_dict(model, optimizer, state_dict, options=...).",
+        "The optimizer's state was made ready, but no optimizer got it: training went on with an empty one, and still does. The call "
+        "had no other effect, so it was taken out.",
         ("dcp.get_state_dict", "dcp.optimizer_when"),
     ),
     "checkpoints": (
@@ -202,6 +221,12 @@ TODOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Under FSDP1 each rank saw its own piece, and a collective made the whole of it; now the collective counts it once per rank, "
         "or is given a DTensor. Take p.to_local() for the piece, or leave the collective out.",
         ("fsdp2.dtensor",),
+    ),
+    "own-updates": (
+        "Call model.reshard() before this, where a forward without backward may have run since the last backward.",
+        "After such a forward (evaluation, an average of the weights) the outermost module of fully_shard keeps its parameters whole "
+        "until the next backward: parameters() gives these, beside DTensors of the other modules, and what is written into them is lost.",
+        ("fsdp2.reshard.default",),
     ),
     "sharded-tensor": (
         "Write to_local() for DTensors.",

@@ -6,6 +6,7 @@ import ast
 
 from ..review.project import Definition, File, Project, dotted_text
 from ..syntax import Names
+from .bindings import latest, top
 from .edits import Source
 from .flow import Reading
 from .names import FSDP1, Target, canonical
@@ -43,9 +44,8 @@ class Unit:
         self.uses: list[Use] = []
         self.todos: list[Todo] = []
         self.problems: list[tuple[str, int, str]] = []
-        self.helpers: dict[str, str] = {}  # name -> its code
-        self.helper_names: dict[str, str] = {}
-        self.top = _top(file.tree)  # what the module's own import statements bind
+        self.helpers, self.helper_names = dict[str, str](), dict[str, str]()  # name -> its code, and the name it has
+        self.top = top(file.tree)  # what the module's own import statements bind
         self.imports: dict[str, str] = {}  # name in the file -> "module" or "module:name"
         self.handled: set[int] = set()  # nodes whose use was told already
         self.units: list[Unit] = [self]  # all files
@@ -59,9 +59,13 @@ class Unit:
         self.unwrapped: list[ast.stmt] = []  # with statements whose body stays
         self.spent: list[ast.AST] = []  # expressions whose meaning went into new code
         self.settings: list[tuple[ast.AST, int, Kind]] = []  # set_state_dict_type: function, line, kind
+        self.set_models: list[tuple[list[ast.stmt], int, str, Kind]] = []  # and the block and the model
         self.contexts: list[tuple[ast.With, str, Kind]] = []  # state_dict_type: statement, model, kind
+        self.grouped: set[int] = set()  # of all files: groups of files with a model over a process group of its own
+        self.early: set[int] = set()  # of all files: functions that apply checkpointing, called before sharding now
+        self.inherited: dict[int, Kind] = {}  # of all files: function -> kind, where it is called in contexts alone
         self.stays: list[ast.With] = []  # those that stay
-        self.given_names: set[str] = set()  # of new variables
+        self.given_names: set[tuple[int, str]] = set()  # of new variables, with their functions
         self.refused = ""  # why nothing in this file may change
         self.beside = False  # the project has FSDP1 and FSDP2 side by side: see beside.py
         self.has_both: bool | None = None  # this file has, once that was asked
@@ -76,17 +80,13 @@ class Unit:
             return ""
         head = text.partition(".")[0]
         if head not in self.names.imports and self.names.lookup(node, head):
-            return ""
+            return self.reading.aliases.full(self.file, node)
         found = self.project.resolve(self.file, text)
         return found if isinstance(found, str) else ""
 
     def canon(self, node: ast.AST) -> str:
         """FSDP1's short name of what an expression names."""
         return canonical(self.full(node))
-
-    def canonical(self, full: str) -> str:
-        """FSDP1's short name of a full name."""
-        return canonical(full)
 
     def definition(self, node: ast.AST) -> Definition | None:
         """The function or class of the project that an expression names."""
@@ -123,23 +123,25 @@ class Unit:
         return [statement]
 
     def bound(self, node: ast.AST) -> ast.expr | None:
-        """What a name is bound to, where it is bound once; the expression itself if it is no name."""
+        """What a name is bound to, where it is bound once, or right above; the expression itself if it is no name."""
         for _ in range(4):
             if not isinstance(node, ast.Name):
                 return node if isinstance(node, ast.expr) else None
             values = self.names.lookup(node, node.id)
-            if len(values) != 1 or values[0] is None:
+            value = values[0] if len(values) == 1 else latest(self, node)
+            if value is None:
                 return None
-            node = values[0]
+            node = value
         return None
 
     def fresh(self, name: str, at: ast.AST) -> str:
         """A name for a new variable: ``name``, or with a number behind it where that is taken."""
         wanted, number = name, 1
-        while self.visible(wanted, at) or wanted in self.given_names:
+        scope = id(self.function(at))
+        while self.visible(wanted, at) or (scope, wanted) in self.given_names:
             number += 1
             wanted = f"{name}_{number}"
-        self.given_names.add(wanted)
+        self.given_names.add((scope, wanted))
         return wanted
 
     def visible(self, name: str, at: ast.AST) -> bool:
@@ -376,7 +378,8 @@ class Unit:
 
     def _whole(self, full: str) -> str:
         module = full.rpartition(".")[0]
-        self.imports.setdefault("." + module, module)
+        if self.top.get(module) != module:  # import torch stands there already
+            self.imports.setdefault("." + module, module)
         return full
 
     def helper(self, name: str) -> str:
@@ -384,16 +387,3 @@ class Unit:
         from .helpers import add
 
         return add(self, name)
-
-
-def _top(tree: ast.Module) -> dict[str, str]:
-    out: dict[str, str] = {}
-    for node in tree.body:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                head = alias.name.partition(".")[0]
-                out[alias.asname or head] = alias.name if alias.asname else head
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            for alias in node.names:
-                out[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    return out

@@ -11,12 +11,16 @@ from . import (
     beside,
     constructor,
     earlier,
+    inside,
     leftovers,
     methods,
     order,
+    references,
     statedicts,
+    undo,
     wrapping,
 )
+from .aliases import is_partial
 from .names import FSDP1
 from .todos import Refusal
 from .unit import Unit
@@ -26,14 +30,19 @@ def rewrite(units: list[Unit]) -> None:
     """Change what can be changed, and say of every use what became of it."""
     made: dict[int, bool] = {}
     groups: dict[int, list[str]] = {}
+    early: set[int] = set()
+    grouped: set[int] = set()
     for unit in units:
-        unit.made, unit.constructors = made, groups
+        unit.made, unit.constructors, unit.early, unit.grouped = made, groups, early, grouped
     beside.sort_out(units)
     for unit in units:
         constructors(unit)
     for unit in units:
+        calls_of_partials(unit)
+    for unit in units:
         if not unit.refused:
             wrapping.convert(unit)
+    inside.inherit(units)
     open_ = [unit for unit in units if not unit.refused]
     for unit in open_:
         statedicts.settings(unit)
@@ -41,6 +50,8 @@ def rewrite(units: list[Unit]) -> None:
         statedicts.contexts(unit)
         statedicts.calls(unit)
         methods.calls(unit)
+        references.convert(unit)
+        order.tests(unit)
         methods.names(unit)
         accelerate_plugin.convert(unit)
         if not (unit.beside and beside.both(unit)):
@@ -48,25 +59,49 @@ def rewrite(units: list[Unit]) -> None:
         order.left_over(unit)
         arithmetic.look(unit)
         leftovers.clear(unit)
+        leftovers.names_of_the_class(unit)
         methods.settings(unit)
     backends.give(open_)
 
 
 def constructors(unit: Unit) -> None:
-    """Every FSDP(...) of a file."""
+    """Every FSDP(...) of a file, and every functools.partial of it."""
     for node in ast.walk(unit.file.tree):
-        if isinstance(node, ast.Call) and unit.canon(node.func) == FSDP1:
-            code = ""
-            try:
-                if unit.refused or id(node) in unit.blocked:
-                    raise Refusal(unit.refused or "both")
-                constructor.convert(unit, node)
-            except Refusal as refusal:
-                unit.leave(node, "constructor", "FSDP", refusal)
-                code = refusal.code
+        if not isinstance(node, ast.Call):
+            continue
+        partial = is_partial(unit.reading.aliases, unit.file, node)
+        if not partial and unit.canon(node.func) != FSDP1:
+            continue
+        code = ""
+        back = undo.point(unit)
+        try:
+            if unit.refused or id(node) in unit.blocked:
+                raise Refusal(unit.refused or "both")
+            if partial:
+                constructor.partial(unit, node)
             else:
-                unit.use(node, "constructor", "FSDP", "converted")
-                if unit.beside and beside.both(unit):
-                    unit.todo(node, "twin")
-            unit.made[id(node)] = not code
-            unit.constructors.setdefault(unit.group, []).append(code)
+                constructor.convert(unit, node)
+        except Refusal as refusal:
+            back()
+            unit.leave(node, "constructor", "FSDP", refusal)
+            code = refusal.code
+        else:
+            unit.use(node, "constructor", "FSDP", "converted")
+            if unit.beside and beside.both(unit):
+                unit.todo(node, "twin")
+        if partial:
+            unit.handled.update(id(one) for one in ast.walk(node.args[0]))
+        unit.made[id(node)] = not code
+        unit.constructors.setdefault(unit.group, []).append(code)
+
+
+def calls_of_partials(unit: Unit) -> None:
+    """What a functools.partial of FSDP1 wraps is as the partial is: converted, or left."""
+    for node in ast.walk(unit.file.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        given = unit.reading.aliases.partial(unit.file, node.func)
+        if given is not None:
+            unit.made[id(node)] = unit.made.get(id(given), False)
+            if unit.made[id(node)] and not unit.refused:
+                constructor.called(unit, node)

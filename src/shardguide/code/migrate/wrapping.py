@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from . import precision, strategy
-from .names import FSDP1
+from .names import FSDP1, canonical
 from .plan import Plan
 from .todos import Refusal
 from .unit import Unit
@@ -29,7 +29,7 @@ def convert(unit: Unit) -> None:
     elsewhere = [
         other for other in unit.units
         if other is not unit and other.group == unit.group
-        and any(unit.canonical(full) in ("wrap", "enable_wrap") for full in other.file.imports.values())
+        and any(canonical(full) in ("wrap", "enable_wrap") for full in other.file.imports.values())
     ]  # fmt: skip
     try:
         if not contexts or elsewhere:

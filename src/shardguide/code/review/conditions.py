@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from shardguide.guidance.hints import TYPE_CHECKING, NamedTuple
 
@@ -34,7 +35,6 @@ _MAIN = frozenset(
     ]
 )
 _GUARDS = frozenset({"isinstance", "issubclass", "hasattr", "callable", "getattr", "type"})
-_RELEASE = ("version", "Version", "parse_version", "is_torch_version", "is_fsdp")
 
 
 _LOCAL = frozenset({"isnan", "isinf", "isfinite", "item"})
@@ -155,6 +155,25 @@ def _turned(one: Condition) -> Condition:
     return Condition(one.key, not one.arm, one.kind, one.sure)
 
 
+# Versions of other things than of what is installed.
+_OWN = re.compile(
+    r"(?:model|data|dataset|ckpt|checkpoint|config|format|schema|file|vocab|tokenizer|arch|net)_?version|conversion|inversion"
+)
+_SETTINGS = frozenset({"args", "cfg", "config", "opt", "opts", "hparams", "flags", "params"})
+
+
+def _of_release(node: ast.Name | ast.Attribute) -> bool:
+    """Whether a name is of a release: torch_version, torch.version.cuda; not args.version, not model_version."""
+    name = node.id if isinstance(node, ast.Name) else node.attr
+    if "version" not in name.lower() or _OWN.fullmatch(name.lower()):
+        return False
+    return not (
+        isinstance(node, ast.Attribute)
+        and name == "version"
+        and dotted_text(node.value).rpartition(".")[2] in _SETTINGS
+    )
+
+
 def about(walker: Walker, node: ast.expr) -> str:
     """What a test asks: "guard" (the type of an object, the release, what is installed), "local" (this rank's data) or "".
 
@@ -172,11 +191,11 @@ def _about(walker: Walker, node: ast.expr) -> str:
     losses = local = False
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name):
-            if inner.id in _GUARDS or "version" in inner.id.lower():
+            if inner.id in _GUARDS or _of_release(inner):
                 return "guard"
             losses = losses or "loss" in inner.id
         elif isinstance(inner, ast.Attribute):
-            if inner.attr in _RELEASE or "version" in inner.attr.lower():
+            if inner.attr == "is_fsdp" or _of_release(inner):
                 return "guard"
         elif isinstance(inner, ast.Call):
             function = inner.func

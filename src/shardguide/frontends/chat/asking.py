@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from shardguide.frontends.render.blocks import Block, Code, Heading, Pairs, Text
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import TYPE_CHECKING, Any
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
     from .talk import Talk
 
 
+_ABOUT = re.compile(r"^\s*(?:please )?(?:show|explain|print|give me|list|tell me|go on|continue)\b", re.IGNORECASE)
+_LATER = frozenset({"form", "apply", "more", "sources", "snippets", "show", "reasons", "draft"})  # said of an answer
+
+
 def question(talk: Talk, asked: dict[str, Any]) -> None:
     """Ask until it is answered, left open or something else is wanted."""
     choices = [str(one) for one in asked["choices"]]
@@ -24,7 +30,7 @@ def question(talk: Talk, asked: dict[str, Any]) -> None:
     elif choices:
         out.append(Pairs(tuple((f"{number})", one, "") for number, one in enumerate(choices, 1))))
     talk.show(out)
-    unknown = 0
+    unknown = missed = 0
     while True:
         line = talk.read(
             f"{asked['id']} (? if you don't know) > ",
@@ -41,6 +47,9 @@ def question(talk: Talk, asked: dict[str, Any]) -> None:
                 return
         except UnusableInput as error:
             talk.show([Text(spoken.error(str(error)))])
+        missed += said.kind not in ("unknown", "help", "known", "why")
+        if missed > 1:
+            talk.show([Text("? says how to find it out, Enter leaves it open, back takes back what was said before.")])
 
 
 def _over(talk: Talk, asked: dict[str, Any], line: str, said: Meaning) -> bool:
@@ -52,8 +61,8 @@ def _over(talk: Talk, asked: dict[str, Any], line: str, said: Meaning) -> bool:
     elif said.kind in ("quit", "new"):
         talk.left(said)
     elif said.kind == "release" and asked["id"] != "torch":
-        talk.give({"torch": said.value})
-        talk.show([Text(f"For PyTorch {said.value} now.")])
+        talk.give({"torch": said.value}, trial=line.rstrip().endswith("?") or None)
+        talk.show([Text(f"For PyTorch {said.value} now; back takes that back.")])
     elif said.kind == "without" and state.arguments.get("from"):
         talk.give({"from": state.arguments["from"][:-1]})
     elif said.kind == "back":
@@ -73,16 +82,16 @@ def _over(talk: Talk, asked: dict[str, Any], line: str, said: Meaning) -> bool:
         talk.show([Text(f"Why this is asked: {asked['why']}")] if not said.value else after.asked(talk, line))
         return False
     else:
-        return _given(talk, asked, line)
+        return _given(talk, asked, line, said)
     return True
 
 
-def _given(talk: Talk, asked: dict[str, Any], line: str) -> bool:
+def _given(talk: Talk, asked: dict[str, Any], line: str, said: Meaning) -> bool:
     """Take the answer to a question; False where the line was none."""
     other = after.other_facts(talk, line)
     found = replies.reply(talk.state.task, asked, line)
     if other and asked["id"] not in found.arguments:
-        found = replies.Reply(other, note=f"Now with {replies.listed(other)}.")
+        found = replies.Reply(other, note=f"Now {replies.stating(other)}.")
     if found.output:
         talk.give({"from": [*talk.state.arguments.get("from", []), talk.handed(found.output)]})
         return True
@@ -94,7 +103,10 @@ def _given(talk: Talk, asked: dict[str, Any], line: str) -> bool:
     if found.arguments:
         talk.give(found.arguments)
         return True
-    talk.show([Text(spoken.error(found.wrong))] if found.wrong else after.asked(talk, line))
+    if said.kind in _LATER or _ABOUT.match(line):
+        talk.show([Text("That is about the answer, which comes once this is answered, or left open with Enter.")])
+    else:
+        talk.show([Text(spoken.error(found.wrong))] if found.wrong else after.asked(talk, line))
     return False
 
 

@@ -8,7 +8,7 @@ from shardguide.guidance.hints import TYPE_CHECKING
 from shardguide.workflows import catalogue
 from shardguide.workflows.intake import as_task, understand
 
-from . import replies
+from . import after, replies
 from .paths import not_there, with_files
 from .words import HELP, meaning
 
@@ -30,6 +30,9 @@ def line(talk: Talk, said_: str) -> None:
     said = meaning(text, frozenset())
     if said.kind == "quit":
         raise EOFError
+    if said.kind == "apply":
+        after.write(talk)
+        return
     if said.kind in ("help", "skip", "unknown", "back", "new", "known", "yes", "no", "draft"):
         talk.show([Text(one) for one in HELP])
         return
@@ -55,10 +58,17 @@ def line(talk: Talk, said_: str) -> None:
         if found.tool == "ask" and not found.why and _unclear(talk, words, files):
             return
         stated = {name: one for name, one in found.arguments.items() if name not in ("question", "text")}
-        known = f", with {replies.listed(stated)}" if stated else ""
+        known = f", {replies.stating(stated)}" if stated else ""
         others = f" (or is it {' or '.join(found.others)}? Say new.)" if found.others else ""
-        talk.show([Text(f"I take this as: {found.tool} ({catalogue.TASKS[found.tool].what}){known}.{others}")])
+        talk.show(
+            [
+                Text(f"I take this as: {found.tool} ({catalogue.TASKS[found.tool].what}){known}.{others}"),
+                *map(Text, found.notes),
+            ]
+        )
         talk.begin(found.tool, found.arguments, words)
+        talk.state.unread = list(found.unread)
+        talk.keep()
 
 
 def _named(talk: Talk, task: str) -> None:

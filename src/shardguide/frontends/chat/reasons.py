@@ -59,7 +59,7 @@ def why(record: dict[str, Any], asked: str) -> list[Block]:
     """The reasons of the decision that is meant; of the first one where none is named."""
     decisions = record.get("decisions") or []
     if not decisions:
-        return [] if _words(asked) else _causes(record) or _findings(record) or sources(record)
+        return [] if _words(asked) else _causes(record) or _findings(record) or _converted(record) or sources(record)
     words = _words(asked)
     scored = [(2 * _speaks(one["id"], words) + _speaks(one["choice"], words), one) for one in decisions]
     score, decision = max(scored, key=lambda pair: pair[0])
@@ -86,6 +86,19 @@ def _findings(record: dict[str, Any]) -> list[Block]:
         for one in record.get("findings", ())[:5]
         for block in (Heading(f"{one['rule']}: {one['message']}"), Text(one["why"]))
     ]
+
+
+def _converted(record: dict[str, Any]) -> list[Block]:
+    """Of a migration: what a person has to decide, what was left, each with its reason."""
+    rows = [f"{one['place']}: {one['what']} {one['why']}" for one in record.get("todo", ())]
+    left = [
+        f"{one['path']}:{one['line']}: {one['what']}, left: {one['reason']}"
+        for one in record.get("uses", ())
+        if one["reason"]
+    ]
+    out: list[Block] = [Heading("To decide, and why"), Items(tuple(rows))] if rows else []
+    out += [Heading("Left as it is"), Items(tuple(left))] if left else []
+    return [*out, *sources(record)] if out else []
 
 
 def _cited(record: dict[str, Any], decision: dict[str, Any]) -> list[Block]:

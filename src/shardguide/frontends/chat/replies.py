@@ -8,9 +8,9 @@ import re
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.workflows import catalogue, outputs
-from shardguide.workflows.ask.stated import stated
 from shardguide.workflows.fields import Field
 from shardguide.workflows.intake import cues
+from shardguide.workflows.intake.said import said as read_said
 
 from .words import NO, YES, asks
 
@@ -35,7 +35,9 @@ def reply(task: str, question: dict[str, Any], line: str) -> Reply:
     field = next((one for one in catalogue.TASKS[task].fields() if one.name == name), None)
     picked = _picked(question, text)
     if picked:
-        return Reply({name: picked})
+        return Reply(
+            {name: picked}, note=f"Taken: {spoken(name)} = {picked}." if text.isdigit() and picked[:1].isdigit() else ""
+        )
     now = _settings(text, name == "current") if task == "tune" else []
     if now:
         return Reply({"now": now})
@@ -142,6 +144,13 @@ def _parses(task: str, name: str, text: str) -> bool:
 def _value(task: str, name: str, text: str, field: Field | None) -> Reply:
     """A value as the field reads it; else the words that state it, and whatever else they state."""
     said = facts(task, text)
+    if name in _COUNTED and name not in said:
+        said |= _counted(task, name, text)
+    if name == "torch" and said and not re.fullmatch(r"v?\d+(?:\.\w+)*(?:\+\w+)?", text):
+        open_ = "" if name in said else f" {spoken(name).capitalize()} is still open."
+        return Reply(said, note=f"Taken: {listed(said)}.{open_}")
+    if name == "model" and not asks(text):
+        return _model(text, said)
     if name == "gpu" and re.fullmatch(r"\d+(?:\.\d+)?\s*[GMT]i?B", text, re.IGNORECASE):
         return Reply({"gpu_memory": text})  # the question takes either
     if name in said and len(said) > 1:
@@ -163,15 +172,81 @@ def _value(task: str, name: str, text: str, field: Field | None) -> Reply:
     return Reply(wrong=wrong)
 
 
+_COUNTED = ("gpus", "nodes", "world_size")
+
+
+def _counted(task: str, name: str, text: str) -> dict[str, Any]:
+    """A count that is said without its noun: sixteen, 2x8, two nodes of eight, 16 (2 nodes)."""
+    pair = re.fullmatch(r"(\d{1,5})\s*[xX×*]\s*(\d{1,5})", text)
+    if pair and name != "nodes":
+        return {name: str(int(pair[1]) * int(pair[2]))}
+    alone = re.match(r"(\d{1,6})\s*(?=[(,;]|on\b|over\b|in (?:all|total)\b)", text)
+    if alone:
+        return {name: alone[1]}
+    found = facts(task, f"{text} {'nodes' if name == 'nodes' else 'gpus'}")
+    wanted = "gpus" if name == "world_size" else name
+    return {name: found[wanted]} if wanted in found and len(text) <= 60 else {}
+
+
+def _model(text: str, said: dict[str, Any]) -> Reply:
+    """A model as people call it; what its name is taken for is said."""
+    from shardguide.readers.stated import looks_stated
+    from shardguide.workflows.model import by_name
+
+    others = {one: value for one, value in said.items() if one != "model"}
+    if looks_stated(text) and not others:
+        return Reply({"model": text})
+    try:
+        size, notes = by_name(text)
+    except UnusableInput as error:
+        return Reply(wrong=str(error))
+    if size and others:
+        return Reply({"model": size, **others}, note=f"Taken: {listed({'model': size, **others})}.")
+    if others and not size:
+        return Reply(others, note=f"Taken: {listed(others)}. Model is still open.")
+    return Reply({"model": text}, note=notes[0] if notes else "")
+
+
 def facts(task: str, text: str) -> dict[str, Any]:
     """What words state of a task's arguments."""
     names = catalogue.arguments_of(catalogue.TASKS[task])
-    read = stated(text)
+    read = read_said(text)
     found: dict[str, Any] = {**(cues.states("plan", text) if task == "tune" else {}), **cues.states(task, text)}
     found.update(read.plan())
     if len(read.releases) == 1:
         found["torch"] = read.releases[0]
     return {name: value for name, value in found.items() if name in names}
+
+
+def parts(value: str) -> tuple[Any, ...]:
+    """The value of ``NAME = VALUE``, then the names and values that follow it in the same line: gpus = 64, nodes = 8."""
+    first, *others = re.split(r"\s*(?:[,;]|\band\b)\s*(?=[a-z][a-z_ ]{1,20}?\s*=\s*\S)", value, flags=re.IGNORECASE)
+    split = [one.partition("=") for one in others]
+    bare = "\"'` "
+    return (first.strip(bare), *((name.strip().lower().replace(" ", "_"), one.strip(bare)) for name, _, one in split))
+
+
+_ALSO = re.compile(r"\b(?:too|also|as well|additionally|plus|besides|on top)\b|^(?:and|add)\b", re.IGNORECASE)
+
+
+def adds(line: str) -> bool:
+    """Whether a line says that something comes to what is there."""
+    return bool(_ALSO.search(line))
+
+
+def added(have: dict[str, Any], found: dict[str, Any], line: str) -> dict[str, Any]:
+    """What a line states, beside what is there already where it says so: "and if I had zero too?"."""
+    if not adds(line):
+        return found
+    out = dict(found)
+    for name in _SEVERAL & found.keys():
+        before = have.get(name) or ()
+        parts = [
+            *(before if isinstance(before, (list, tuple)) else str(before).split(",")),
+            *str(found[name]).split(","),
+        ]
+        out[name] = ",".join(dict.fromkeys(one for one in parts if one))
+    return out
 
 
 def listed(arguments: dict[str, Any]) -> str:
@@ -183,6 +258,11 @@ def listed(arguments: dict[str, Any]) -> str:
             text = f"{len(text):,} characters"
         out.append(f"{spoken(name)} = {text}")
     return ", ".join(out)
+
+
+def stating(arguments: dict[str, Any]) -> str:
+    """The same after a comma: with gpus = 8; one of the arguments is itself called with."""
+    return f"{'' if 'with' in arguments else 'with '}{listed(arguments)}"
 
 
 def spoken(name: str) -> str:

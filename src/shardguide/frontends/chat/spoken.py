@@ -15,10 +15,12 @@ _WORDS = (
     (re.compile(r"\(see --verbose\)|\(--verbose(?:, --json)?\)"), "(more shows them)"),
     (re.compile(r"more: --verbose|runs of ranks: --verbose"), "more (more shows them)"),
     (re.compile(r"(?<![\w-])--torch X(?![\w-])"), "for 2.13, say"),
+    (re.compile(r"\(as --option VALUE\)"), "(NAME = VALUE)"),
     (re.compile(r"\[--diff\]"), "[apply]"),
     (re.compile(r"\(--current FILE\)"), "(the path of the file)"),
     (re.compile(r"\(--now (param=\w+)\)"), r"(api=fsdp1 \1)"),
-    (re.compile(r"--diff prints it alone"), "apply writes it"),
+    (re.compile(r"--diff prints it alone; "), ""),
+    (re.compile(r"shardguide apply [0-9a-f]+ writes"), "apply writes"),
     (re.compile(r"approve --anyway overrides it"), "shardguide approve --anyway overrides it"),
     (re.compile(r"shardguide explain (FSD\d+) shows a rule with examples"), r"why \1 shows a rule with examples"),
     (re.compile(r"\(--([a-z]+(?:-[a-z]+)*)\)"), r"(\1)"),
@@ -30,6 +32,11 @@ def sentence(text: str) -> str:
     for pattern, words in _WORDS:
         text = pattern.sub(words, text)
     return text
+
+
+def _typed(label: str) -> str:
+    """A command of the list as it is typed here: explain join."""
+    return label.removeprefix("shardguide ") if label.startswith("shardguide explain ") else label
 
 
 def error(text: str) -> str:
@@ -49,7 +56,7 @@ def page(blocks: list[Block]) -> list[Block]:
         elif isinstance(block, Items):
             out.append(Items(tuple(sentence(row) for row in block.rows)))
         elif isinstance(block, Pairs):
-            out.append(Pairs(tuple((label, sentence(text), mark) for label, text, mark in block.rows)))
+            out.append(Pairs(tuple((_typed(label), sentence(text), mark) for label, text, mark in block.rows)))
         else:
             out.append(block)
     while out and isinstance(out[-1], Text) and not out[-1].text.strip():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardguide.guidance.hints import Any
 
-_SAVED = ("task", "arguments", "words", "skipped", "id", "torch", "pasted", "written")
+_SAVED = ("task", "arguments", "words", "skipped", "id", "torch", "pasted", "written", "trial", "unread")
 
 
 class State:
@@ -19,6 +19,10 @@ class State:
         self.torch = ""  # the release that was asked for
         self.pasted: dict[str, str] = {}  # texts that were pasted, by the name that they were given
         self.written: list[str] = []  # what was written, in sentences
+        self.trial: dict[str, Any] = {}  # what is only tried, and what the notebook holds of it (None: nothing)
+        self.unread: list[str] = []  # what words spoke of in a way that was not understood: not taken from the notebook
+        self.changed: dict[str, str] = {}  # files that were written, and where each was kept
+        self.settled = False  # what it proposed is written: nothing is left open
         self.record: dict[str, Any] = {}  # not kept: it is in the notebook under its id
 
     def plain(self) -> dict[str, Any]:

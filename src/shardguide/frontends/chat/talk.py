@@ -11,9 +11,8 @@ from shardguide.guidance.hints import Any
 from shardguide.notebook import Notebook, commands
 from shardguide.readers.files import HANDED
 from shardguide.workflows import catalogue
-from shardguide.workflows.remembered import superseded
 
-from . import after, asking, first, needs, places, replies, spoken
+from . import after, asking, first, needs, places, replies, spoken, turns
 from .state import State
 from .words import Meaning, meaning
 
@@ -33,23 +32,23 @@ class Talk:
         self.place = places.Place(notebook, self.project)
         self.state = State()
         self.state.torch = torch or ""
-        self.order: list[
-            tuple[str, Any, Any]
-        ] = []  # arguments given, the last one last; what each was here, and in the notebook
+        self.steps: list[turns.Step] = []  # what was given, the last one last
+        self.turn = 0  # answers shown in this task
+        self.last: dict[str, Any] = {}  # the answer of the task before, which apply writes
+        self.offered: tuple[str, dict[str, Any], str] = ("", {}, "")  # another task for words that were said here
         self.shown: dict[str, Any] = {}  # the answer of this task that was shown last
         self.unclear: tuple[str, tuple[str, ...]] = ("", ())  # words and files whose task is not known yet
         self.seen: set[str] = set()  # answers of this conversation, by their ids
         self.form = ""  # the form of the code that was asked for
-        self.before: earlier.Earlier | None = None  # the same request, answered at another time
 
     # The whole ---------------------------------------------------------------------------------------------------------
 
     def run(self, words: str = "") -> None:
         """Until the user leaves. What was said is kept at every step. Raises EOFError and KeyboardInterrupt as ``read`` does."""
-        if not words and self._resumed():
-            self._task()
-        elif words:
+        words = words or self._resumed()
+        if words:
             first.line(self, words)
+        if words or self.state.task:
             self._task()
         while True:
             self._greet()
@@ -79,15 +78,19 @@ class Talk:
         self.state.torch, self.state.pasted = torch, pasted
         if torch:
             self.state.arguments.setdefault("torch", torch)
-        self.order, self.shown = [], {}
+        self.steps, self.turn, self.shown = [], 0, {}
+        self.offered = ("", {}, "")
         self.keep()
 
     def keep(self) -> None:
         """Keep where the conversation stands."""
-        self.place.keep(self.state.plain())
+        self.place.keep(None if self.state.settled else self.state.plain())
 
-    def _resumed(self) -> bool:
-        """Offer what was left open, the latest first; one that another process is talking about is left to it."""
+    def _resumed(self) -> str:
+        """Offer what was left open, the latest first; one that another process is talking about is left to it.
+
+        Where something else is said than yes or no, that is returned, and what was left open stays so.
+        """
         for name, plain in self.place.open():
             kept = State.of(plain)
             if kept is None or not kept.task:
@@ -95,9 +98,13 @@ class Talk:
             known = replies.listed(dict(list(kept.arguments.items())[:8]))
             self.show([Text(f"Last time {kept.task} was left open{f' ({known})' if known else ''}.")])
             while True:
-                answer = meaning(self.read("Go on with it? (yes, no) ", ("yes", "no")), frozenset())
+                line = self.read("Go on with it? (yes, no) ", ("yes", "no"))
+                answer = meaning(line, frozenset())
                 if answer.kind == "quit":
                     raise EOFError
+                if answer.kind == "other" and (len(line.split()) > 2 or line.strip().lower() in catalogue.TASKS):
+                    self.show([Text(f"{kept.task} stays open for another time.")])
+                    return line
                 if answer.kind in ("yes", "skip", "no", "new"):
                     break
                 self.show(
@@ -108,9 +115,9 @@ class Talk:
                 self.seen.add(kept.id)
                 self.keep()
                 self.place.drop(name)
-                return True
+                break
             self.place.drop(name)
-        return False
+        return ""
 
     def end(self) -> None:
         """The task is over."""
@@ -148,19 +155,18 @@ class Talk:
         while True:
             handed = HANDED.set({name: text.encode() for name, text in self.state.pasted.items()})
             try:
-                key = earlier.request(
-                    self.state.task, self.state.arguments, conduct.remembered(self.notebook), self.project
-                )
-                self.before = earlier.find(self.notebook, key)
                 self.state.record = conduct.conduct(
                     lambda remembered: catalogue.run(
-                        self.state.task, self.state.arguments, remembered, self.site_packages
+                        self.state.task,
+                        self.state.arguments,
+                        {name: value for name, value in remembered.items() if name not in self.state.unread},
+                        self.site_packages,
                     ),
                     self.notebook,
-                    key,
                 )
-                if self.before is not None and self.before.id in self.seen:
-                    self.before = None  # this very conversation's
+                turns.leave_known(self)
+                if self.state.record.get("earlier", {}).get("id") in self.seen:
+                    del self.state.record["earlier"]  # this very conversation's
                 self.seen.add(self.state.record["id"])
                 self.state.id = self.state.record["id"]
                 self.keep()
@@ -173,35 +179,16 @@ class Talk:
             finally:
                 HANDED.reset(handed)
 
-    def undo(self) -> bool:
-        """Take back the last answer given: what was there before it is there again."""
-        while self.order:
-            name, was, known = self.order.pop()
-            if name not in self.state.arguments:
-                continue
-            if name in conduct.REMEMBERED and known is None:
-                self.notebook.forget(self.project, name)
-            elif name in conduct.REMEMBERED:
-                self.notebook.remember(self.project, {name: known}, "user")
-            if was is None:
-                del self.state.arguments[name]
-            else:
-                self.state.arguments[name] = was
-            return True
-        return False
+    def undo(self, whole: bool = False) -> bool:
+        """Take back what was given last: what was there before it is there again. ``whole``: all that led to the answer shown."""
+        said = turns.undo(self, whole)
+        if said:
+            self.show([Text(said)])
+        return bool(said)
 
-    def give(self, arguments: dict[str, Any]) -> None:
-        """Take arguments; what they make worthless (the nodes of another number of GPUs) goes."""
-        have = self.state.arguments
-        gone = [one for one in superseded(arguments, have) if one in have and one not in arguments]
-        for name in gone:
-            del have[name]
-        known = conduct.remembered(self.notebook)
-        for name, value in arguments.items():
-            self.order.append((name, have.get(name), known.get(name)))
-            have[name] = value
-            if name in self.state.skipped:
-                self.state.skipped.remove(name)
+    def give(self, arguments: dict[str, Any], trial: bool | None = None) -> None:
+        """Take arguments; see ``turns.give``."""
+        turns.give(self, arguments, trial)
         self.keep()
 
     def handed(self, output: str) -> str:
@@ -220,6 +207,8 @@ class Talk:
             self.show([Text(f"Known from before: {known}. NAME = VALUE corrects it.")])
 
     def _open(self) -> dict[str, Any] | None:
+        if self.state.task == "diagnose":
+            return None  # what would tell more stands in the answer, and can be given below it
         return next((one for one in self.state.record["questions"] if one["id"] not in self.state.skipped), None)
 
     # A question ----------------------------------------------------------------------------------------------------------
@@ -230,14 +219,23 @@ class Talk:
 
     def changed(self, said: Meaning) -> bool:
         """Correct an answer; False where the value cannot be one."""
-        name, value = said.name, said.value.strip("\"'`")
-        found = replies.reply(self.state.task, {"id": name, "choices": ()}, value)
-        if found.wrong or not (found.arguments or found.output):
-            self.show([Text(spoken.error(found.wrong or f"{value} is no value of {name}."))])
-            return False
-        given = found.arguments or {"from": [*self.state.arguments.get("from", []), self.handed(found.output)]}
-        self.give(given)
-        self.show([Text(f"{name} is now {spoken.shown(given.get(name, value))}.")])
+        first, *others = replies.parts(said.value)
+        given: dict[str, Any] = {}
+        told = []
+        for name, value in ((said.name, first), *others):
+            if name not in self.names():
+                self.show([Text(f"{self.state.task} has no {name}.")])
+                return False
+            found = replies.reply(self.state.task, {"id": name, "choices": ()}, value)
+            if found.wrong or not (found.arguments or found.output):
+                self.show([Text(spoken.error(found.wrong or f"{value} is no value of {name}."))])
+                return False
+            got = found.arguments or {"from": [*self.state.arguments.get("from", []), self.handed(found.output)]}
+            given |= replies.added(self.state.arguments, got, said.value)
+            told.append(f"{name} is now {spoken.shown(given.get(name, value))}")
+        told += [f"{name} = {spoken.shown(it)}" for name, it in given.items() if f"{name} is now" not in " ".join(told)]
+        self.give(given, trial=False)
+        self.show([Text(f"{', '.join(told)}.")])
         return True
 
     def known(self) -> list[Block]:
@@ -256,22 +254,25 @@ class Talk:
     def _answered(self) -> None:
         """Show the answer, then take follow-ups until it is confirmed, left or changed."""
         record = self.state.record
+        self.turn += 1
         self.show(after.answer(self))
-        if self.before is not None and self.before.record.get("status") != "needs_answers":
-            self.show([Text(earlier.compared(self.before, record))])
-            self.before = None
-        waiting = bool(record["approval"]["asked"]) and record["approval"]["state"] == "draft"
+        if "earlier" in record:
+            self.show(earlier.page(record["earlier"]))
         put = after.ending(record)
         while True:
             self.show([Text(put)])
-            put = "yes, no or draft; or ask on." if waiting else "draft ends it; or ask on."
+            put = after.again(self)
             line = self.read("> ", after.completions(record))
             said = meaning(line, self.names())
             if said.kind in ("quit", "new"):
                 self.left(said)
                 return
             if said.kind in ("yes", "no", "draft"):
-                self._confirmed(said.kind)
+                if self._confirmed(said.kind):
+                    return
+                continue
+            if line.strip().lower() in catalogue.TASKS:
+                self._instead_of_it(line.strip().lower())
                 return
             if said.kind in ("change", "release", "form", "back"):
                 if self._again(said):
@@ -290,21 +291,46 @@ class Talk:
             return False
         if not found:
             return False
-        self.give(found)
-        self.state.skipped = []
-        self.show([Text(f"Now with {replies.listed(found)}; back takes that back.")])
+        self._tried(found)
         return True
 
-    def _confirmed(self, kind: str) -> None:
+    def _tried(self, found: dict[str, Any]) -> None:
+        """The same with something else, for a try."""
+        self.give(found, trial=True)
+        self.state.skipped = []
+        kept = [one for one in found if one in conduct.REMEMBERED]
+        try_ = " It is a try: what is remembered stays as it was until you approve this." if kept else ""
+        self.show([Text(f"Now {replies.stating(found)}; back takes that back.{try_}")])
+
+    def _instead_of_it(self, task: str) -> None:
+        """Another task: the one that was offered for words said here, with what they state, or any that is named."""
+        offered, arguments, words = self.offered
+        self.last = self.state.record
+        self.end()
+        self.begin(task, arguments if task == offered else {}, words if task == offered else "")
+
+    def _confirmed(self, kind: str) -> bool:
+        """Take a yes, a no or a draft; False where it answers nothing that was asked, or was refused."""
         record = self.state.record
+        asked, state = record["approval"]["asked"], record["approval"]["state"]
+        if kind == "yes" and self.state.settled:
+            self.show([Text(f"Approved: {record['id']}, by the yes to writing it.")])
+            kind = "draft"
+        elif kind == "yes" and (not asked or state == "approved"):
+            already = "It is approved already" if state == "approved" else "Nothing here waits for a yes"
+            self.show([Text(f"{already}: ask on, or draft ends it.")])
+            return False
         try:
             if kind == "yes":
                 commands.approve(self.notebook, record["id"])
-                self.show([Text(f"Approved: {record['id']}.")])
-            elif kind == "no":
+                turns.confirm(self)
+                writes = " apply writes its files." if after.writes(record) else ""
+                self.show([Text(f"Approved: {record['id']}.{writes}")])
+            elif kind == "no" and asked and not self.state.settled:
                 commands.reject(self.notebook, record["id"])
                 self.show([Text(f"Turned down: {record['id']}.")])
-            elif not record["approval"]["asked"]:
+            elif not asked or state != "draft":
+                kind = "draft"
                 self.show([Text(f"Kept in the history as {record['id']}.")])
             else:
                 self.show(
@@ -312,17 +338,23 @@ class Talk:
                 )
         except UnusableInput as error:
             self.show([Text(str(error))])
+            return False
+        self.last = record
         done, left = self._done(kind), record["not_done"]
         out: list[Block] = [Heading("Done"), Items(tuple(done))] if done else []
         out += [Heading("Not done"), Items(tuple(left))] if left else []
         self.show(out)
         self.end()
+        return True
 
     def _done(self, kind: str) -> list[str]:
         """What was done in this task: the answer's own part, what was written, what was confirmed."""
         if self.state.record["status"] == "needs_answers":
             return [*self.state.record["done"], *self.state.written]  # what is open stands in not_done
-        draft = "left as a draft" if self.state.record["approval"]["asked"] else "answered"
+        approval = self.state.record["approval"]
+        draft = (
+            {"draft": "left as a draft"}.get(approval["state"], approval["state"]) if approval["asked"] else "answered"
+        )
         state = {"yes": "approved", "no": "turned down"}.get(kind, draft)
         return [*self.state.record["done"], *self.state.written, f"{self.state.task}: {state}"]
 
@@ -332,9 +364,15 @@ class Talk:
             if not self.changed(said):
                 return False
         elif said.kind == "release":
-            self.give({"torch": said.value})
+            if said.value == after.release(self):
+                self.show([Text(f"This is for PyTorch {said.value}.")])
+                return False
+            self._tried({"torch": said.value})
         elif said.kind == "back":
-            if not self.undo():
+            if self.state.settled:
+                self.show(after.taken_back(self))
+                return False
+            if not self.undo(whole=True):
                 self.show([Text("There is no answer to go back to.")])
                 return False
         elif self.state.task == "plan" and said.value in ("fsdp1", "accelerate", "torchtitan"):

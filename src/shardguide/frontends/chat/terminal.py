@@ -8,8 +8,11 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.shortcuts import CompleteStyle
+
+from . import lines
 
 _ALWAYS = ("help", "known", "back", "new", "quit", "?")
 
@@ -37,9 +40,24 @@ def reader(earlier: tuple[str, ...], colour: bool) -> Callable[[str, tuple[str, 
     )
 
     def read(prompt: str, completions: tuple[str, ...]) -> str:
-        return session.prompt(prompt, completer=_Completer(completions))
+        line = session.prompt(prompt, completer=_Completer(completions))
+        return line + _arrived(session, line)
 
     return read
+
+
+def _arrived(session: PromptSession[str], line: str) -> str:
+    """The lines that came together with the one that was read: a paste, where the terminal does not say that it is one.
+
+    One or two short ones may be answers that were typed ahead, and are left for the next prompts.
+    """
+    keys = get_typeahead(session.app.input)
+    text = "".join(one.data for one in keys).replace("\r\n", "\n").replace("\r", "\n")
+    pasted = text.count("\n") > 2 or max(map(len, (line, *text.split("\n")))) > 60
+    if "\n" not in text or not pasted or not text.replace("\n", "").replace("\t", "").isprintable():
+        store_typeahead(session.app.input, keys)  # a key or two, for the next prompt
+        return ""
+    return f"\n{text.rstrip()}" + lines.waiting(session.app.input.fileno())
 
 
 class _Completer(Completer):

@@ -20,7 +20,7 @@ YES = frozenset(
     {"yes", "y", "ok", "okay", "approve", "approved", "confirm", "sure", "yes please", "yep", "yeah", "yup"}
 )
 NO = frozenset({"no", "n", "nope", "reject", "nah", "no thanks"})
-DRAFT = frozenset({"draft", "later", "leave", "leave it", "leave as draft", "not now", "done", "enough", "end", "bye"})
+DRAFT = frozenset({"draft", "later", "leave", "leave it", "leave as draft", "not now", "done", "enough", "end"})
 _UNKNOWN = re.compile(
     r"\?+|idk|how\??|(?:(?:i|we) )?(?:really |honestly )?(?:do ?n.?t|do not|did ?n.?t) (?:really )?know(?: that| this| it| yet)?|"
     r"(?:(?:i|we) )?(?:have |'ve )?(?:no|not a|not any) (?:idea|clue)|dunno|(?:i.?m |we.?re |i am )?(?:not (?:really |quite )?sure|unsure)|"
@@ -29,13 +29,22 @@ _UNKNOWN = re.compile(
     re.IGNORECASE,
 )
 SKIP = frozenset({"", "skip", "next", "leave open", "pass"})
-QUIT = frozenset({"quit", "exit", "q", ":q", "stop"})
+QUIT = frozenset(
+    {"quit", "exit", "q", ":q", "stop", "bye", "goodbye", "bye bye", "good bye", "ciao", "cya", "see you", "thanks", "thank you", "thx",
+     "thanks a lot", "many thanks", "thank you very much", "thanks, bye", "ok thanks", "cheers"}
+)  # fmt: skip
 
 _CHANGE = re.compile(
     r"^\s*(?:change|set|correct|actually,?|no,?)?\s*([a-z][a-z_ -]{1,20}?)\s*(?:=|:| is | to )\s*(.+?)\s*$",
     re.IGNORECASE,
 )
 _CHANGE_PLAIN = re.compile(r"^\s*(?:change|set|correct)\s+([a-z][a-z_-]{1,20})\s+(.+?)\s*$", re.IGNORECASE)
+# Without a mark between: gpus 32. Of names that are no words of a sentence, with values that hold a number.
+_CHANGE_BARE = re.compile(
+    r"^\s*(gpus|nodes|tp|torch|gpu|gpu_memory|gpu memory|host_memory|host memory|shard_size|world_size|model|rank)"
+    r"\s+((?=\S*\d)\S+(?: ?\d+ ?G(?:i?B)?)?)\s*$",
+    re.IGNORECASE,
+)
 _RELEASE = re.compile(
     r"^\s*(?:and |what about |how about |same )?(?:for|on|with|in)?\s*(?:py)?(?:torch)?\s*v?(2\.\d{1,2})(?:\.\d+)?\s*\??\s*$",
     re.IGNORECASE,
@@ -58,7 +67,7 @@ _PLAIN = {
     "apply": "apply", "write": "apply", "reasons": "reasons", "more": "more", "all": "more", "verbose": "more", "details": "more",
     "show": "snippets", "code": "snippets", "show code": "snippets", "show me the code": "snippets", "show more": "more",
     "show sources": "sources", "show the sources": "sources", "show me the sources": "sources", "apply it": "apply",
-    "start over": "new", "another task": "new",
+    "take that back": "back", "take it back": "back", "undo that": "back", "go back": "back", "start over": "new", "another task": "new",
 }  # fmt: skip
 _WITHOUT = re.compile(
     r"^(?:please )?(?:leave|drop|forget|ignore|remove|without|take)\s+(?:out\s+)?(?:the|that|this|my)?\s*(?:file|report|output|paste)\b",
@@ -110,7 +119,7 @@ def meaning(line: str, names: frozenset[str]) -> Meaning:
         return Meaning("unknown")
     if plain in _PLAIN:
         return Meaning(_PLAIN[plain])
-    for pattern in (_CHANGE_PLAIN, _CHANGE):
+    for pattern in (_CHANGE_PLAIN, _CHANGE, _CHANGE_BARE):
         found = pattern.match(text)
         if found:
             name = found[1].strip().lower().replace(" ", "_").replace("-", "_")

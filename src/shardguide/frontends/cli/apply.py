@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 
 from shardguide.frontends.render.safe import one_line
 from shardguide.guidance.errors import UnusableInput
@@ -31,30 +32,39 @@ def configure(parser: ArgumentParser) -> None:
 
 def call(arguments: Namespace) -> int:
     """Show, ask, write."""
-    from shardguide.frontends import applying, conduct
-    from shardguide.notebook import commands
+    from shardguide.frontends import applying, offering
 
     with desk.notebook(arguments) as notebook:
-        change = conduct.proposal(notebook, arguments.id)
+        change = offering.proposal(notebook, arguments.id)
         if arguments.diff:
             sys.stdout.write(applying.shown(change))
             return 0
-        if not arguments.yes:
-            print(applying.shown(change), end="", file=sys.stderr)
-            if not asking.may_ask(arguments):
-                raise UnusableInput(
-                    f"nothing was written, since nobody is here to say yes: shardguide apply {change.id} --yes does it."
-                )
-            wrong = ", ".join(one["id"] for one in commands.failed(notebook.load(change.id).guidance))
-            despite = f"A check failed ({wrong}). " if wrong else ""
-            many = "file" if len(change.files) == 1 else "files"
-            if not asking.confirm(f"\n{despite}Write {len(change.files)} {many}?"):
-                print("Nothing was written.", file=sys.stderr)
-                return 0
-        written = applying.write(change)
-        commands.approve(notebook, change.id, "applied", anyway=True)
-    if wants_json(arguments):
+        if arguments.yes:
+            written = offering.carried_out(notebook, change)
+        else:
+            written = offering.offered(
+                notebook, change, show, asked(arguments, f"shardguide apply {change.id} --yes does it")
+            )
+    if not written:
+        print("Nothing was written.", file=sys.stderr)
+    elif wants_json(arguments):
         output.as_json({"id": change.id, "written": written})
     else:
         print(f"Wrote {', '.join(one_line(name) for name in written)}.")
     return 0
+
+
+def show(text: str) -> None:
+    """What would be written, beside the output."""
+    print(text, end="", file=sys.stderr)
+
+
+def asked(arguments: Namespace, else_: str) -> Callable[[str], bool]:
+    """A yes or no on the terminal. Raises UnusableInput where nobody is there, with what to do then."""
+
+    def ask(question: str) -> bool:
+        if not asking.may_ask(arguments):
+            raise UnusableInput(f"nothing was written, since nobody is here to say yes: {else_}.")
+        return asking.confirm(f"\n{question}")
+
+    return ask

@@ -1,4 +1,4 @@
-"""``shardguide chat``, and ``shardguide`` alone on a terminal: the guided conversation."""
+"""``shardguide chat``, and ``shardguide`` alone where somebody talks to it: the guided conversation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EPILOG = """examples:
   shardguide                                       on a terminal
   shardguide chat my 70B run hangs after the first epoch on 4 nodes
-  printf 'backend\\ncuda\\ninfiniband\\nlinux\\n' | shardguide chat
+  printf 'backend\\ncuda\\ninfiniband\\nlinux\\n' | shardguide       one answer a line
 
 It asks only what is neither known nor said. help lists what can be typed; Ctrl-C or quit leaves, and the next start
 offers to go on."""
@@ -74,7 +74,7 @@ def call(arguments: Namespace) -> int:
             pass
         except KeyboardInterrupt:
             print()
-        if talk.state.task:
+        if talk.state.task and not talk.state.settled:
             print(KEPT)
         if notebook.unavailable:
             print(f"Not kept in the notebook: {notebook.unavailable}.", file=sys.stderr)

@@ -29,13 +29,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "approve": ("approve", "confirm guidance for use"),
     "reject": ("reject", "turn guidance down"),
     "apply": ("apply", "write what an answer proposed, after showing it and a yes"),
-    "chat": ("chat", "the guided conversation; shardguide alone on a terminal opens it"),
+    "chat": ("chat", "the guided conversation; shardguide alone opens it on a terminal or a pipe"),
     "skill": ("skill", "the agent skill: show it, or install it for an agent"),
     "completion": ("completion", "completion for bash or zsh"),
     "mcp": ("mcp", "the server for coding agents (Model Context Protocol)"),
 }
 
 VERSION = "0.1.0"
+_PATIENCE = 5.0  # seconds in which the first line of a pipe is to arrive
 
 EPILOG = """exit status:
   0  answered
@@ -100,9 +101,47 @@ def _fail(message: str) -> int:
     return 2
 
 
+def _spoken_to() -> bool:
+    """Whether somebody talks to the bare command: on a terminal, or by lines in a file or a pipe."""
+    import os
+    import select
+    import stat
+
+    if sys.stdin is None or sys.stdin.isatty():
+        return sys.stdin is not None and sys.stdout.isatty()
+    try:
+        found = os.fstat(sys.stdin.fileno())
+        if stat.S_ISREG(found.st_mode):
+            return found.st_size > os.lseek(sys.stdin.fileno(), 0, os.SEEK_CUR)
+        if not stat.S_ISFIFO(found.st_mode):
+            return False
+        # An empty pipe whose other end is still open may be one that nobody will ever write to: then what can be done is said.
+        ready = select.select([sys.stdin], [], [], _PATIENCE)[0]
+        return bool(ready and sys.stdin.buffer.peek(1))  # type: ignore[union-attr]
+    except (OSError, ValueError):
+        return False
+
+
+def _no_command(name: str, rest: list[str]) -> str:
+    """What to type instead: words are for ask and chat, a slip of the keyboard has a command near it."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name.lower(), COMMANDS, 1, 0.7)
+    if near:
+        return f"there is no command {name!r}; did you mean shardguide {near[0]}?"
+    words = " ".join((name, *rest)).replace("'", "")
+    if " " in words.strip():
+        said = words if len(words) <= 60 else f"{words[:60]}…"
+        return (
+            f"words go to a command: shardguide chat '{said}' finds out what they are about, shardguide ask '…' answers a question, "
+            "shardguide diagnose FILE reads a log; shardguide help lists all."
+        )
+    return f"there is no command {name!r}; the commands are {', '.join(COMMANDS)}."
+
+
 def _run(arguments: list[str]) -> int:
     """Find the command's module and let it work."""
-    if not arguments and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
+    if not arguments and _spoken_to():
         arguments = ["chat"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_usage())
@@ -112,7 +151,7 @@ def _run(arguments: list[str]) -> int:
         return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        raise UnusableInput(f"there is no command {name!r}; the commands are {', '.join(COMMANDS)}.")
+        raise UnusableInput(_no_command(name, rest))
     from importlib import import_module
 
     from .parser import Parser

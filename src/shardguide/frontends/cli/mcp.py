@@ -20,7 +20,7 @@ EPILOG = """examples:
   shardguide mcp --http 8900                    streamable HTTP on http://127.0.0.1:8900/mcp
   shardguide mcp --print-config claude-code     the lines that a host's configuration needs
 
-Needs the extra mcp: pip install 'shardguide[mcp]'"""
+Needs the extra mcp: pip install '.[mcp]' in Shardguide's folder"""
 
 # Packages of the extra and what they require; the guard lets them load.
 PACKAGES = (
@@ -55,7 +55,9 @@ def prepare(arguments: Namespace) -> None:
     except ImportError as error:
         if (error.name or "").startswith("shardguide"):
             raise
-        raise UnusableInput("shardguide mcp needs the extra mcp: pip install 'shardguide[mcp]'.") from None
+        raise UnusableInput(
+            "shardguide mcp needs the extra mcp: pip install '.[mcp]' in Shardguide's folder."
+        ) from None
     if arguments.http is not None:
         if not 0 < arguments.http < 1 << 16:
             raise UnusableInput("--http takes a port from 1 to 65535.")

@@ -23,17 +23,12 @@ def show(record: dict[str, Any], arguments: Namespace) -> int:
         from shardguide.frontends.render.views import view_of
 
         blocks = view_of(record["workflow"])(record, arguments.verbose)
-        page([*blocks, *_before()], arguments.format)
+        if "earlier" in record:
+            from shardguide.frontends import earlier
+
+            blocks = [*blocks, *earlier.page(record["earlier"])]
+        page(blocks, arguments.format)
     return STATUS.get(record.get("status", "complete"), 0)
-
-
-def _before() -> list[Block]:
-    """That the record holds this answer already, where it does."""
-    from shardguide.frontends.conduct import BEFORE
-    from shardguide.frontends.render.blocks import Text
-
-    said = BEFORE.get()
-    return [Text(said)] if said else []
 
 
 def as_json(record: dict[str, Any]) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 
 from shardguide.guidance.hints import TYPE_CHECKING, Any
 from shardguide.workflows.request import ON_REQUEST
 
-from . import asking, desk, output
+from . import desk, output
 from .parser import add_common
 from .situation import add_situation, ask_and_answer, given, request
 from .stated import snippet
 
 if TYPE_CHECKING:
     from shardguide.guidance.record import Guidance
+    from shardguide.notebook import Notebook
 
 EPILOG = """examples:
   shardguide plan ./Llama-3.1-8B --gpus 16 --nodes 2 --gpu "H100 SXM 80GB" --intra nvlink \\
@@ -59,7 +61,24 @@ def call(arguments: Namespace) -> int:
             return snippet(record, arguments, "plan")
         status = output.show(record, arguments)
         if arguments.write:
-            from .writing import write_plan
-
-            write_plan(record, arguments.write, may_ask=asking.may_ask(arguments))
+            _write(record, notebook, arguments)
         return status
+
+
+def _write(record: dict[str, Any], notebook: Notebook, arguments: Namespace) -> None:
+    """Write the plan's files where ``--write`` says; without a terminal only a plan that was approved by its id."""
+    from shardguide.frontends import offering
+    from shardguide.frontends.render.safe import one_line
+
+    from .apply import asked, show
+
+    folder = one_line(arguments.write)
+    change = offering.into(notebook, record, arguments.write)
+    if not change.files:
+        print(f"\nNothing to write: {folder} holds these files already.", file=sys.stderr)
+        return
+    approved = record["approval"]["state"] == "approved"
+    ask = asked(arguments, f"approve the plan first (shardguide approve {change.id}) and repeat the command")
+    print(f"\nApproved before as {change.id}." if approved else "", file=sys.stderr)
+    written = offering.offered(notebook, change, show, (lambda _: True) if approved else ask, brief=True)
+    print(f"Wrote {', '.join(map(one_line, written))}." if written else "Nothing was written.", file=sys.stderr)

@@ -95,8 +95,13 @@ def _install(folder: str, files: dict[str, str], arguments: Namespace) -> int:
         f"{len(plan.new)} new, {len(plan.changed)} changed, {len(plan.stray)} removed, {size >> 10} KiB",
         file=sys.stderr,
     )
+    if plan.edited:
+        print(places.difference(plan, files), end="", file=sys.stderr)
+        print(f"Not as they were installed, and kept as .bak: {', '.join(plan.edited)}", file=sys.stderr)
     if not _confirmed(arguments, "Write this?"):
         return 0
+    if places.planned(folder, files) != plan:
+        raise UnusableInput(f"{one_line(folder)} has changed while it was shown; nothing was written.")
     places.write(plan, files)
     print(f"Installed in {one_line(folder)}.")
     return 0

@@ -145,7 +145,7 @@ def _connect(name: str, address: str) -> str:
 
             _engine = RayExecutor(address)
     except ImportError as error:
-        return f"--executor {name} needs {name}: pip install 'shardguide[{name}]' ({str(error)[:120]})."
+        return f"--executor {name} needs {name}: pip install '.[{name}]' in Shardguide's folder ({str(error)[:120]})."
     except Exception as error:
         return f"--executor {name}: no connection ({type(error).__name__}: {str(error)[:200]})."
     return ""

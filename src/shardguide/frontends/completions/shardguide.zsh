@@ -15,7 +15,7 @@ _shtab_shardguide_commands() {
     approve:'confirm guidance for use'
     ask:'a question in your words, answered from the sources, or honestly not known'
     backend:'NCCL, XCCL, Gloo or MPI for a device and a network, by the official table'
-    chat:'the guided conversation; shardguide alone on a terminal opens it'
+    chat:'the guided conversation; shardguide alone opens it on a terminal or a pipe'
     completion:'completion for bash or zsh'
     diagnose:'logs and dumps of a failed job: the rank, the cause and the fix'
     docs:'look up a name, what changed between releases, or check every claim'

@@ -13,6 +13,7 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from shardguide.frontends.chat.words import meaning
 from shardguide.guidance.hints import Any
 from shardguide.guidance.serialise import digest
 
@@ -117,7 +118,7 @@ def answers(given: dict[str, Any] | None, questions: list[dict[str, Any]]) -> di
         if isinstance(value, float) and value.is_integer():
             value = int(value)  # JSON knows one kind of number
         said = str(value).strip() if plain else ""
-        if name in known and said and said != UNKNOWN:
+        if name in known and said and said != UNKNOWN and meaning(said, frozenset()).kind != "unknown":
             out[name] = said
     return out
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from shardguide.frontends.render.safe import KEEP_LINES
-from shardguide.guidance.hints import Any
+from shardguide.guidance.hints import Any, NamedTuple
 
 MOST = 20_000  # characters of one part, as JSON
 # On every part: what is short and needed to act.
@@ -18,8 +18,8 @@ _HEAD = ("summary", "schema", "id", "workflow", "torch", "status", "understood",
          "done", "not_done")  # fmt: skip
 _LEAST = 12_000  # characters that a head leaves to the rest; what of it is longer moves there
 # Then the answer, then what it rests on; what is not named here follows in the record's own order.
-_FIRST = ("decisions", "diagnoses", "findings", "todo", "diff", "statements", "join_check", "topic", "snippets", "before_after",
-          "hardware", "facts", "notes", "answers")  # fmt: skip
+_FIRST = ("decisions", "diagnoses", "consequences", "raised", "findings", "todo", "diff", "statements", "join_check", "topic", "snippets",
+          "before_after", "hardware", "facts", "notes", "answers")  # fmt: skip
 _LAST = ("sources", "accounting", "mapping", "comparison", "capabilities")
 OPEN, CLOSE = "⟦quoted data⟧ ", " ⟦end of quote⟧"
 # List -> the fields of its entries that repeat what stands in a file of the user's.
@@ -37,7 +37,7 @@ _PIECE = re.compile(r"""(?<!\w)(['"])((?:\\.|(?!\1).)*)(\1|…|$)""")
 def quoted(record: dict[str, Any]) -> dict[str, Any]:
     """The record with its lines of the user's files between marks, and no control or bidi character left anywhere."""
     clean: dict[str, Any] = _clean(record)
-    for diagnosis in clean.get("diagnoses", ()):
+    for diagnosis in (*clean.get("diagnoses", ()), *clean.get("consequences", ())):
         for line in diagnosis.get("evidence", ()):
             line["text"] = _quote(line["text"])
     for name, fields in _QUOTES.items():
@@ -76,13 +76,29 @@ def _clean(value: Any) -> Any:
     return value
 
 
-def part(record: dict[str, Any], number: int) -> dict[str, Any]:
-    """One part of a record. All parts together hold every entry once; a part beyond the last is empty but for its head.
+class Cut(NamedTuple):
+    """A record in parts: what stands on each, and what stands below that."""
+
+    head: dict[str, Any]
+    bodies: list[dict[str, Any]]
+
+
+def part(whole: Cut, number: int) -> dict[str, Any]:
+    """One part. All of them together hold every entry once; one beyond the last is empty but for its head.
 
     Over the parts, lists and texts of one name are to be appended, objects to be merged.
     """
-    head = _head(record)
-    rest = [name for name in record if name not in head]
+    count = len(whole.bodies)
+    return {
+        **whole.head,
+        **(whole.bodies[number - 1] if number <= count else {"page": {"number": number, "of": count}}),
+    }
+
+
+def cut(record: dict[str, Any]) -> Cut:
+    """The record in parts. Where they begin depends on the answer alone, not on when it was asked for before."""
+    head = _head({name: value for name, value in record.items() if name != "earlier"})
+    rest = [name for name in record if name not in head and name != "earlier"]
     order = [
         *(name for name in _HEAD if name in rest),
         *(name for name in _FIRST if name in rest),
@@ -100,15 +116,15 @@ def part(record: dict[str, Any], number: int) -> dict[str, Any]:
                 used = 0
             used += size
             parts[-1][name] = _joined(parts[-1][name], piece) if name in parts[-1] else piece
-    body = parts[number - 1] if number <= len(parts) else {}
-    where: dict[str, Any] = {"number": number, "of": len(parts)}
-    if number < len(parts):
-        later: dict[str, int] = {}
-        for one in parts[number:]:
-            for name, entries in one.items():
-                later[name] = later.get(name, 0) + (len(entries) if isinstance(entries, list) else 1)
-        where["later"] = later
-    return {**head, "page": where, **body}
+    bodies: list[dict[str, Any]] = []
+    later: dict[str, int] = {}  # what the parts behind hold, counted
+    for number in range(len(parts), 0, -1):
+        body = parts[number - 1]
+        where = {"number": number, "of": len(parts), **({"later": dict(later)} if later else {})}
+        bodies.insert(0, {"page": where, **body})
+        here = {name: len(entries) if isinstance(entries, list) else 1 for name, entries in body.items()}
+        later = {name: here.get(name, 0) + later.get(name, 0) for name in (*here, *later)}
+    return Cut(head | ({"earlier": record["earlier"]} if "earlier" in record else {}), bodies)
 
 
 def _head(record: dict[str, Any]) -> dict[str, Any]:

@@ -11,22 +11,26 @@ from shardguide.guidance.hints import TYPE_CHECKING, Any, NamedTuple
 from shardguide.notebook import Notebook, find_place
 from shardguide.workflows import catalogue
 
-from .bounded import part, quoted
+from .bounded import cut, part, quoted
 from .folders import Folders
 from .schemas import refusal
-from .steps import shortened, with_steps
+from .steps import named, shortened, with_steps
 from .summary import summary
 from .tools import Tool, tools
 
 if TYPE_CHECKING:
     from shardguide.frontends.applying import Change
+    from shardguide.guidance.record import Guidance
+
+    from .kept import Seen
 
 
 class Reading:
-    """How much of the logs has been read, and whether to stop: shared with the thread that reads them."""
+    """What is being read, and whether to stop: shared with the thread that reads."""
 
-    def __init__(self) -> None:
-        self.bytes = 0
+    def __init__(self, seen: Seen | None = None) -> None:
+        self.seen = seen
+        self.bytes = 0  # of logs
         self.stopped = False
 
     def take(self, count: int) -> None:
@@ -53,12 +57,23 @@ def call(desk: Desk, tool: Tool, arguments: dict[str, Any], reading: Reading | N
     from shardguide.readers.logs.source import WATCH
 
     WATCH.set(reading.take if reading is not None else None)
+    given = desk.folders.check(fitting(tool, arguments))
+    seen = reading.seen if reading is not None else None
+    with desk.folders.fence(seen.note if seen is not None else None):
+        return _answered(desk, tool, given)
+
+
+def fitting(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that were given. Raises UnusableInput where they are not those of the tool."""
     given = {name: value for name, value in arguments.items() if value is not None and name != "page"}
     unknown = [name for name in given if name not in tool.properties]
     if unknown:
         near = get_close_matches(unknown[0], tool.properties, 1)
         hint = f"did you mean {near[0]}? It" if near else "it"
         raise UnusableInput(f"{tool.name} takes no {unknown[0][:40]!r}; {hint} takes {', '.join(tool.properties)}.")
+    for name, value in given.items():
+        if tool.properties[name]["type"] == "array" and isinstance(value, str):
+            given[name] = [value]  # one file, said without its list
     missing = [name for name in tool.required if name not in given]
     if missing:
         raise UnusableInput(f"{tool.name} needs {missing[0]}.")
@@ -66,9 +81,7 @@ def call(desk: Desk, tool: Tool, arguments: dict[str, Any], reading: Reading | N
         wrong = refusal(tool.properties, name, value)
         if wrong:
             raise UnusableInput(wrong)
-    given = desk.folders.check(given)
-    with desk.folders.fence():
-        return _answered(desk, tool, given)
+    return given
 
 
 def _answered(desk: Desk, tool: Tool, given: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +102,9 @@ def _answered(desk: Desk, tool: Tool, given: dict[str, Any]) -> dict[str, Any]:
 
 
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
-_COMMAND = re.compile(r"\bshardguide (plan|tune|backend|init|join|fsdp2|explain|diagnose|review|migrate|ask|docs)\b")
+_COMMAND = re.compile(
+    r"\bshardguide (plan|tune|backend|init|join|fsdp2|explain|diagnose|review|migrate|ask|docs)\b( FILE\b| \w+\.py\b)?"
+)
 _TOOLS = {"ask": "start", "migrate": "review with migrate=true"}
 
 
@@ -102,26 +117,50 @@ def for_tools(sentence: str, known: dict[str, Tool]) -> str:
         return name if name in names else found[0]
 
     sentence = _OPTION.sub(argument, sentence)
-    return _COMMAND.sub(lambda found: f"the tool {_TOOLS.get(found[1], found[1])}", sentence)
+
+    def tool(found: re.Match[str]) -> str:
+        paths = " (argument paths)" if found[2] else ""
+        return f"the tool {_TOOLS.get(found[1], found[1])}{paths}"
+
+    return _COMMAND.sub(tool, sentence)
 
 
 def proposed(desk: Desk, identity: str) -> Change:
     """What an earlier answer would write. Raises UnusableInput where it is nothing, or may not be."""
+    from shardguide.frontends import offering
+
     with desk.open() as notebook:
-        return conduct.proposal(notebook, identity)
+        return offering.proposal(notebook, identity)
+
+
+def carried_out(desk: Desk, change: Change) -> list[str]:
+    """Write what the user has seen and confirmed."""
+    from shardguide.frontends import offering
+
+    with desk.open() as notebook:
+        return offering.carried_out(notebook, change)
 
 
 def shown(record: dict[str, Any], number: int) -> dict[str, Any]:
     """One part of a record as it goes to the client."""
+    return part(cut(as_shown(record)), number)
+
+
+def as_shown(record: dict[str, Any]) -> dict[str, Any]:
+    """The whole record as it goes to the client."""
     clean = quoted(record)
-    return part({"summary": summary(clean), **clean}, number)
+    return {"summary": summary(clean), **clean}
 
 
-def _run(desk: Desk, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def _run(desk: Desk, task: str, arguments: dict[str, Any], unread: tuple[str, ...] = ()) -> dict[str, Any]:
+    """``unread``: answers that are not taken from the notebook, since the words speak of others."""
+
+    def make(remembered: dict[str, Any]) -> Guidance:
+        known = {name: value for name, value in remembered.items() if name not in unread}
+        return catalogue.run(task, arguments, known, desk.site_packages)
+
     with desk.open() as notebook:
-        record = conduct.conduct(
-            lambda remembered: catalogue.run(task, arguments, remembered, desk.site_packages), notebook
-        )
+        record = conduct.conduct(make, notebook)
     return with_steps(record, task, arguments, tools())
 
 
@@ -134,26 +173,34 @@ def _start(desk: Desk, given: dict[str, Any]) -> dict[str, Any]:
         return _first_contact(given)
     found = understand(words, tuple(files), given.get("torch"))
     arguments = desk.folders.check(found.arguments)  # words may name files as well
-    record = _run(desk, found.tool, arguments)
+    record = _run(desk, found.tool, arguments, found.unread)
+    tool, taken = named(found.tool, arguments, tools())
+    others = dict.fromkeys(named(one, {}, tools())[0] for one in found.others)
     chosen = {
-        "tool": found.tool,
-        "arguments": shortened(arguments),
+        "tool": tool,
+        "arguments": shortened(taken),
         "why": list(found.why),
-        "others": list(found.others),
+        "others": [one for one in others if one != tool],
+        "notes": list(found.notes),
     }
+    if found.tool == "ask" and not found.why and record.get("outcome") == "not_known" and len(words.split()) <= _BRIEF:
+        record = {**record, "questions": [*record["questions"], _WHAT]}  # nothing was recognised in the words
     return record | {"understood": chosen}
+
+
+_BRIEF = 3  # words: a greeting, not a question that has no answer here
+_WHAT = {
+    "id": "words",
+    "ask": "What is it about, in your own words, and is there a model, hardware or an error in hand?",
+    "why": "It decides which workflow answers; what is said already is not asked again.",
+    "choices": [one.what for one in catalogue.TASKS.values()],
+}
 
 
 def _first_contact(given: dict[str, Any]) -> dict[str, Any]:
     """What is asked of somebody who has said nothing yet (G9)."""
-    question = {
-        "id": "words",
-        "ask": "What is it about, in your own words, and is there a model, hardware or an error in hand?",
-        "why": "It decides which workflow answers; what is said already is not asked again.",
-        "choices": [one.what for one in catalogue.TASKS.values()],
-    }
     step = {"tool": "start", "arguments": given, "why": "say it in words, and name the files that go with it"}
-    return {"workflow": "start", "status": "needs_answers", "questions": [question], "next": [step]}
+    return {"workflow": "start", "status": "needs_answers", "questions": [_WHAT], "next": [step]}
 
 
 def _docs(desk: Desk, given: dict[str, Any]) -> dict[str, Any]:

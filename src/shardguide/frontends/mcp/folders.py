@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -24,6 +24,7 @@ class Outside(PermissionError):
 
 
 _FENCED: ContextVar[tuple[str, ...]] = ContextVar("_FENCED", default=())
+_NOTE: ContextVar[Callable[[str], None] | None] = ContextVar("_NOTE", default=None)
 _READING = frozenset({"open", "os.listdir", "os.scandir"})
 # An environment's packages may be links into a cache (uv makes them so); PyTorch is read there, as text.
 _PACKAGES = f"{os.sep}site-packages{os.sep}"
@@ -44,6 +45,9 @@ def _look(event: str, args: tuple[Any, ...]) -> None:
         return
     if not _below(os.path.realpath(named), roots):
         raise Outside(errno.EACCES, "leads out of the folders that may be read", named)
+    note = _NOTE.get()
+    if note is not None:
+        note(named)
 
 
 def _below(path: str, roots: tuple[str, ...]) -> bool:
@@ -60,19 +64,20 @@ class Folders:
                 raise UnusableInput(f"{shown(root)} is not a folder; --allow takes folders that may be read.")
 
     @contextmanager
-    def fence(self) -> Iterator[None]:
-        """Inside of it, links in the folders lead nowhere else.
+    def fence(self, note: Callable[[str], None] | None = None) -> Iterator[None]:
+        """Inside of it, links in the folders lead nowhere else; ``note`` is told each path in them before it is read.
 
         ``check`` sees what a client names; this sees what is found below it, in folders, by patterns, behind a model's folder.
         """
         if not _fence:
             _fence.append(True)
             sys.addaudithook(_look)
-        before = _FENCED.set(self.roots)
+        before, noted = _FENCED.set(self.roots), _NOTE.set(note)
         try:
             yield
         finally:
             _FENCED.reset(before)
+            _NOTE.reset(noted)
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with their paths made absolute. Raises UnusableInput for one outside of the folders."""
@@ -93,7 +98,11 @@ class Folders:
         if "\x00" in model:
             return True
         there = os.path.join(self.roots[0] if self.roots else os.curdir, model)  # noqa: PTH118
-        return os.sep in model or model.startswith("~") or os.path.lexists(there) or os.path.lexists(model)
+        if os.path.lexists(there) or os.path.lexists(model) or model.startswith("~"):
+            return True
+        from shardguide.workflows.model import is_name
+
+        return os.sep in model and (not is_name(model) or os.path.isdir(os.path.dirname(there)))  # noqa: PTH120
 
     def inside(self, path: str) -> str:
         """The path, taken from the first folder where it is relative. Raises UnusableInput where it leads elsewhere."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.guidance.serialise import to_json
@@ -68,7 +70,14 @@ def _topic(desk: Desk, name: str) -> str:
     from shardguide.workflows import catalogue
 
     record = to_dict(catalogue.run("explain", {"topic": name}, {}, desk.site_packages))
-    return render(view_of("explain")(record, True))
+    if record["torch"]["version"]:
+        return render(view_of("explain")(record, True))
+    from shardguide.knowledge import releases
+
+    newest = releases.known()[-1]  # nobody can answer a page: it is that of the newest release, and says so
+    record = to_dict(catalogue.run("explain", {"topic": name, "torch": newest}, {}, desk.site_packages))
+    page = render(view_of("explain")({**record, "questions": []}, True))
+    return f"For PyTorch {newest}, the newest that is known here; the tool explain takes another as torch.\n\n{page}"
 
 
 def _rule(code: str) -> dict[str, Any]:
@@ -78,7 +87,17 @@ def _rule(code: str) -> dict[str, Any]:
         raise UnusableInput(
             f"there is no rule {code[:20]!r}; they run from {rule_store.codes()[0]} to {rule_store.codes()[-1]}."
         )
-    return dict(rule_store.get(code)._asdict())
+    from shardguide.workflows.review.rules import one
+
+    found = one(code)
+    return {"code": code, **found, **{name: _PLACE.sub(_spelled, found[name]) for name in ("message", "fix")}}
+
+
+_PLACE = re.compile(r"\{(\w+)\}")  # what a finding puts in for its own code
+
+
+def _spelled(found: re.Match[str]) -> str:
+    return f"<{found[1]}>"
 
 
 class Prompt(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any
 from shardguide.guidance.record import SCHEMA
@@ -29,6 +31,14 @@ _OTHERS: dict[str, dict[str, Any]] = {
     "anonymise": {"type": "boolean", "description": "replace names of hosts and people"},
     "select": {**_WORDS, "description": "only rules whose code begins so: FSD2"},
     "ignore": {**_WORDS, "description": "all rules but these"},
+}  # fmt: skip
+
+
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)")
+# Where the option's line says too little to somebody who only sees this.
+_WORDS_OF = {
+    "model": "a model's folder, its config.json, safetensors files or their index, a shape manifest, or a size such as 7b; the name of a "
+    "model on a hub gives no more than the size in it, for nothing is fetched",
 }  # fmt: skip
 
 
@@ -63,7 +73,7 @@ def _counts(field: Field) -> bool:
 
 def argument(name: str, field: Field | None) -> dict[str, Any]:
     """The schema of one argument: a number, a word of a closed list, or a text, which the workflow itself reads."""
-    if field is None and name == TORCH.name:
+    if name == TORCH.name:
         return {
             "type": "string",
             "maxLength": 40,
@@ -71,7 +81,7 @@ def argument(name: str, field: Field | None) -> dict[str, Any]:
         }
     if field is None:
         return _OTHERS[name]
-    words = field.help or field.ask
+    words = _WORDS_OF.get(name) or _OPTION.sub(lambda one: one[1].replace("-", "_"), field.help or field.ask)
     if _counts(field):
         return {"type": "integer", "minimum": 0 if _takes_zero(field) else 1, "description": words}
     listed = closed(field)
@@ -97,14 +107,27 @@ def refusal(properties: dict[str, Any], name: str, value: Any) -> str:
     if kind == "array":
         many = value if isinstance(value, list) else [value]
         if not all(isinstance(one, str) for one in many):
-            return f"{name} is a list of texts."
+            return f'{name} is a list of texts, for example ["{"train.py" if name in ("paths", "files", "code", "from") else "…"}"].'
         return "" if len(many) <= properties[name].get("maxItems", 1000) else f"{name} holds too many entries."
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         listed = isinstance(value, list) and value and all(isinstance(one, str) for one in value)
-        return "" if listed and "enum" not in properties[name] and name not in SINGLE else f"{name} is one value."
+        return (
+            ""
+            if listed and "enum" not in properties[name] and name not in SINGLE
+            else _wanted(properties[name], name, value)
+        )
     if isinstance(value, str) and len(value) > properties[name].get("maxLength", 4096):
         return f"{name} is longer than {properties[name].get('maxLength', 4096):,} characters."
     return ""
+
+
+def _wanted(schema: dict[str, Any], name: str, value: Any) -> str:
+    said = f", not {str(value)[:40].lower() if isinstance(value, (bool, float)) else type(value).__name__}"
+    if schema["type"] == "integer":
+        return f"{name} is a whole number{said}."
+    if "enum" in schema:
+        return f"{name} is one of {', '.join(schema['enum'])}{said}."
+    return f"{name} is one text{said}."
 
 
 SINGLE = ("model", "current", "tp_plan", "text", "words", "question", "topic", "call", "path")  # never a list

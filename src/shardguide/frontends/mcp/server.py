@@ -13,16 +13,19 @@ from mcp.shared.exceptions import MCPError
 
 from shardguide import guard
 from shardguide.guidance.errors import UnusableInput
-from shardguide.guidance.hints import TYPE_CHECKING, Any
+from shardguide.guidance.hints import TYPE_CHECKING, Any, TypeVar
+from shardguide.notebook import find_place
 
-from . import asking, calls, references
+from . import asking, bounded, calls, kept, references, steps
 from .calls import Desk
 from .tools import Tool, hints, input_schema, output_schema, tools
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
 
 Context = ServerRequestContext[Any, Any]
+Result = TypeVar("Result")
 
 INSTRUCTIONS = (
     "Shardguide answers questions about PyTorch FSDP, DDP, torch.distributed, NCCL and torchrun, checked against the user's release, with "
@@ -45,6 +48,7 @@ class _Front:
         self.tools = tools()
         schema = output_schema()
         self.listed = [_listed(one, schema) for one in self.tools.values()]
+        self.results = kept.Results()
         self.quick = anyio.CapacityLimiter(_QUICK)
         self.long = anyio.CapacityLimiter(_LONG)
 
@@ -64,9 +68,20 @@ class _Front:
             if not isinstance(number, int) or number < 1:
                 raise UnusableInput("page is a whole number from 1.")
             if tool.writes:
-                return await self.apply(ctx, params, str(arguments.get("id", "")))
-            record = await self.asked(ctx, params, tool, arguments)
-            return _result(calls.shown(record, number))
+                return await self.apply(ctx, params, str(calls.fitting(tool, arguments)["id"]))
+            key = kept.key_of(_session(ctx), tool.name, arguments)
+            if number > 1:
+                found = await self.quickly(lambda: self.results.part(key, number))
+                if found is not None:
+                    return _result(found)
+            seen = kept.Seen(find_place(self.desk.notebook).path)
+            record, answered = await self.asked(ctx, params, tool, arguments, seen)
+            if not asking.can_ask(ctx):
+                record = steps.asks_nobody(record)
+            whole = bounded.cut(calls.as_shown(record))
+            if not answered or _session(ctx):  # what its user answered is for this client alone
+                await self.quickly(lambda: self.results.keep(key, whole, seen))
+            return _result(bounded.part(whole, number))
         except asking.Pending as pending:
             return pending.result
         except (UnusableInput, guard.GuardViolation) as error:
@@ -76,11 +91,15 @@ class _Front:
         except OSError as error:
             return _refused(f"{error.strerror or 'the system refused'}.")
 
-    async def work(self, ctx: Context, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def quickly(self, action: Callable[[], Result]) -> Result:
+        """What touches files for a moment, beside the loop."""
+        return await anyio.to_thread.run_sync(action, limiter=self.quick)
+
+    async def work(self, ctx: Context, tool: Tool, arguments: dict[str, Any], seen: kept.Seen) -> dict[str, Any]:
         """The record of a call, made in a thread; what may take long reports that it goes on, and can be cancelled."""
         long = tool.name in ("start", "diagnose", "review")
         limiter = self.long if long else self.quick
-        read = calls.Reading()
+        read = calls.Reading(seen)
         found: dict[str, Any] = {}
         refusal: Exception | None = None
         async with anyio.create_task_group() as group:
@@ -105,14 +124,17 @@ class _Front:
             await ctx.session.report_progress(float(read.bytes), None, f"{read.bytes >> 20} MiB read")
 
     async def asked(
-        self, ctx: Context, params: types.CallToolRequestParams, tool: Tool, arguments: dict[str, Any]
-    ) -> dict[str, Any]:
-        """The record, after the user's client has put its open questions, if it can: those that the answers lead to as well."""
+        self, ctx: Context, params: types.CallToolRequestParams, tool: Tool, arguments: dict[str, Any], seen: kept.Seen
+    ) -> tuple[dict[str, Any], bool]:
+        """The record, after the user's client has put its open questions, if it can: those that the answers lead to as well.
+
+        And whether the user did answer.
+        """
         answers, refused = asking.state_of(params)
-        record = await self.work(ctx, tool, arguments)
+        record = await self.work(ctx, tool, arguments, seen)
         taken = record.get("understood")  # what start took the words for; the workflow's own record does not say it
         if answers:
-            record = await self.again(ctx, record, answers) or record
+            record = await self.again(ctx, record, answers, seen) or record
         for _ in range(asking.ROUNDS):
             questions = record.get("questions") or []
             step = next((one for one in record["next"] if one["tool"] in self.tools), None) if questions else None
@@ -125,26 +147,44 @@ class _Front:
                 break
             try:
                 taken = record.get("understood") or taken
-                record = await self.again(ctx, record, given) or record
+                record = await self.again(ctx, record, given, seen) or record
                 answers, refused = {**answers, **given}, ""
             except UnusableInput as error:
-                if refused:
-                    raise  # it was said once
+                if refused:  # it was said once: what can be read is taken, the rest stays open
+                    record, taken_ = await self.readable(ctx, record, given, seen)
+                    answers, refused = {**answers, **taken_}, ""
+                    break
                 refused = calls.for_tools(str(error), self.tools)
         taken = record.get("understood") or taken
-        return record | ({"understood": taken} if taken else {})
+        return record | ({"understood": taken} if taken else {}), bool(answers)
 
-    async def again(self, ctx: Context, record: dict[str, Any], answers: dict[str, str]) -> dict[str, Any] | None:
+    async def readable(
+        self, ctx: Context, record: dict[str, Any], given: dict[str, str], seen: kept.Seen
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """The record with the answers that can be read, one by one, and which these are."""
+        base, bad = record, []
+        good: dict[str, str] = {}
+        for name, value in given.items():
+            try:
+                record = await self.again(ctx, base, {**good, name: value}, seen) or record
+                good[name] = value
+            except UnusableInput as error:
+                bad.append(f"{name} is still open: {calls.for_tools(str(error), self.tools)}")
+        return {**record, "not_done": [*record.get("not_done", ()), *bad]}, good
+
+    async def again(
+        self, ctx: Context, record: dict[str, Any], answers: dict[str, str], seen: kept.Seen
+    ) -> dict[str, Any] | None:
         """The record of the call that its first step repeats, with the answers added."""
         step = next((one for one in record.get("next", ()) if one["tool"] in self.tools), None)
         if step is None:
             return None
-        return await self.work(ctx, self.tools[step["tool"]], {**step["arguments"], **answers})
+        return await self.work(ctx, self.tools[step["tool"]], {**step["arguments"], **answers}, seen)
 
     async def apply(self, ctx: Context, params: types.CallToolRequestParams, identity: str) -> types.CallToolResult:
         from shardguide.frontends import applying
 
-        change = await anyio.to_thread.run_sync(lambda: calls.proposed(self.desk, identity), limiter=self.quick)
+        change = await self.quickly(lambda: calls.proposed(self.desk, identity))
         terminal = f"They can run: shardguide apply {change.id}"
         if not asking.can_ask(ctx):
             return _refused(f"nothing was written: this client cannot ask its user. {terminal}")
@@ -157,7 +197,7 @@ class _Front:
         given = await asking.ask(ctx, params, *asking.confirmation(message), about=diff)
         if not given or given.get("write") is not True:
             return _result({"summary": "Nothing was written: the user did not confirm it.", "written": []})
-        written = await anyio.to_thread.run_sync(lambda: applying.write(change), limiter=self.quick)
+        written = await self.quickly(lambda: calls.carried_out(self.desk, change))
         return _result({"summary": f"Wrote {', '.join(written)}.", "written": written})
 
     async def list_resources(
@@ -185,7 +225,7 @@ class _Front:
     async def read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
         try:
-            found = await anyio.to_thread.run_sync(lambda: references.read(self.desk, uri), limiter=self.quick)
+            found = await self.quickly(lambda: references.read(self.desk, uri))
         except UnusableInput as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error), data={"uri": uri[:300]}) from None
         return types.ReadResourceResult(
@@ -236,6 +276,12 @@ def _listed(tool: Tool, schema: dict[str, Any]) -> types.Tool:
         output_schema=schema,
         annotations=types.ToolAnnotations(title=tool.title, **hints(tool)),
     )
+
+
+def _session(ctx: Context) -> str:
+    """Which client this is: over HTTP by the session's id, "" where the protocol has no sessions; over stdio there is one."""
+    headers = getattr(ctx.request, "headers", None)
+    return "stdio" if headers is None else str(headers.get("mcp-session-id") or "")
 
 
 def _result(record: dict[str, Any]) -> types.CallToolResult:

@@ -13,6 +13,24 @@ _SHORT = 300  # characters of an argument that is only shown
 _PLACEHOLDERS = frozenset({"FILE", "NAME", "CONFIG", "PATH"})
 
 
+def named(task: str, arguments: dict[str, Any], tools: dict[str, Tool]) -> tuple[str, dict[str, Any]]:
+    """The tool of this server that a workflow stands behind, and its own arguments."""
+    name, given = _as_tool(task, {one: value for one, value in arguments.items() if value not in (None, "", [])})
+    return name, conformed(tools[name], given)
+
+
+def asks_nobody(record: dict[str, Any]) -> dict[str, Any]:
+    """The record for a client that cannot ask its user: nothing leads to apply, which would refuse; the command is the user's."""
+    if all(step["tool"] != "apply" for step in record.get("next", ())):
+        return record
+    left = f"what is proposed is not written, since this client cannot ask its user; they can run: shardguide apply {record['id']}"
+    return {
+        **record,
+        "next": [step for step in record["next"] if step["tool"] != "apply"],
+        "not_done": [*record.get("not_done", ()), left],
+    }
+
+
 def with_steps(record: dict[str, Any], task: str, arguments: dict[str, Any], tools: dict[str, Tool]) -> dict[str, Any]:
     """The record with ``next`` made of tools and their own arguments; what needs something first is said in ``not_done``.
 
@@ -38,7 +56,10 @@ def with_steps(record: dict[str, Any], task: str, arguments: dict[str, Any], too
         if arguments.get("torch"):
             given.setdefault("torch", arguments["torch"])
         made = conformed(tool, given)
-        if callable_(tool, made):
+        same = (name, made) == (again, said) and not record.get("questions")
+        if same or (name == "review" and task in ("review", "migrate")):
+            later.append(f"{step['why']}: {name} with the same paths")  # called now it would say the same
+        elif callable_(tool, made):
             steps.append({"tool": name, "arguments": made, "why": step["why"]})
     repeats = steps and steps[0]["tool"] == again and said.items() <= steps[0]["arguments"].items()
     if record.get("questions") and not repeats and callable_(tools[again], said):
@@ -46,7 +67,8 @@ def with_steps(record: dict[str, Any], task: str, arguments: dict[str, Any], too
         steps.insert(0, {"tool": again, "arguments": said, "why": why})
     if writes(record) and not arguments.get("text"):  # what was pasted is no file
         why = "write what is proposed; the user sees it and confirms it first"
-        steps.append({"tool": "apply", "arguments": {"id": record["id"]}, "why": why})
+        first = 0 if not record.get("questions") else len(steps)
+        steps.insert(first, {"tool": "apply", "arguments": {"id": record["id"]}, "why": why})
     out = {**record, "next": steps}
     if later:
         out["not_done"] = [*record.get("not_done", ()), *later]

@@ -11,7 +11,7 @@ _LONGEST = 1_500  # characters
 
 def summary(record: dict[str, Any]) -> str:
     """What the record says, what it still needs, and what speaks against it."""
-    said = [_said(record)]
+    said = [_said(record), *(record.get("understood") or {}).get("notes", ())]
     open_ = [question["id"] for question in record.get("questions", ())]
     if open_:
         said.append(f"Still to be answered: {', '.join(open_)}.")
@@ -40,7 +40,7 @@ def _said(record: dict[str, Any]) -> str:
     if workflow == "diagnose":
         return _diagnosed(record)
     if workflow == "review":
-        return _reviewed(record["findings"])
+        return _reviewed(record["findings"], bool(record.get("problems")))
     if workflow == "migrate":
         return _migrated(record)
     if workflow == "docs":
@@ -67,16 +67,20 @@ def _diagnosed(record: dict[str, Any]) -> str:
     if not found:
         if record["outcome"] == "no_failure":
             return "No failure was found in what was handed over."
-        return "No known failure was recognised."
+        if record["outcome"] == "consequence":
+            titles = "; ".join(one["title"] for one in record["consequences"][:2])
+            return f"Only a consequence: {_sentence(titles)} The cause stands with another rank. {' '.join(record['notes'])}"
+        kinds = ", ".join(dict.fromkeys(one["kind"][:80] for one in record["raised"][:4]))
+        return f"No known failure was recognised{f'; what was raised is no known one: {kinds} (see raised)' if kinds else ''}."
     first = found[0]
     ranks = f", rank {', '.join(map(str, first['ranks'][:8]))}" if first["ranks"] else ""
     others = f" Also: {'; '.join(one['title'] for one in found[1:_FINDINGS])}." if found[1:] else ""
     return f"{first['title']} ({first['confidence']}{ranks}). Fix: {_sentence(first['fix'])}{others}"
 
 
-def _reviewed(found: list[dict[str, Any]]) -> str:
+def _reviewed(found: list[dict[str, Any]], unread: bool) -> str:
     if not found:
-        return "Nothing was found."
+        return "Nothing was found in what could be read." if unread else "Nothing was found."
     ranked = sorted(found, key=lambda one: not one["certain"])
     certain = sum(one["certain"] for one in found)
     first = "; ".join(f"{one['rule']} {one['path']}:{one['line']}, {one['message']}" for one in ranked[:_FINDINGS])

@@ -33,8 +33,6 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     if verbose:
         out.extend(sources(record))
     out.extend(end(record))
-    if record["snippets"] and record["approval"]["asked"] and record["approval"]["state"] == "draft":
-        out.append(Text(f"Draft. {record['approval']['asked']} Confirm with: shardguide approve {record['id']}"))
     return out
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardguide.guidance.hints import Any
 
 from .blocks import Block, Code, Heading, Items, Pairs, Text, Title
-from .diagnose_view import OUTCOMES
+from .diagnose_view import OUTCOMES, consequence
 from .safe import one_line
 
 EVIDENCE = 12
@@ -17,8 +17,15 @@ def report(record: dict[str, Any]) -> list[Block]:
     """The page."""
     found = record["diagnoses"]
     if not found:
-        notes = [Items(tuple(record["notes"]))] if record["notes"] else []
-        return [Title(OUTCOMES[record["outcome"]]), *notes, *_raised(record), *_versions(record), *_unknown(record)]
+        notes = [Items(tuple(record["notes"]))] if record["notes"] and record["outcome"] != "consequence" else []
+        return [
+            Title(OUTCOMES[record["outcome"]]),
+            *consequence(record),
+            *notes,
+            *_raised(record),
+            *_versions(record),
+            *_unknown(record),
+        ]
     first = found[0]
     ranks = _ranks(first["ranks"])
     out: list[Block] = [

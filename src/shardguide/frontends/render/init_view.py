@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardguide.guidance.hints import Any
 
 from .backend_view import verified
-from .blocks import Block, Code, Heading, Title
+from .blocks import Block, Code, Heading, Pairs, Title
 from .plan_view import checks, decided, end, known, questions, sources
 
 LABELS = {"method": "Method", "ranks": "Ranks", "device": "Device", "timeout": "Timeout", "shutdown": "Shutdown"}
@@ -18,6 +18,9 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     torch = record["torch"]["version"] or "release not known"
     method = next((one["choice"] for one in record["decisions"] if one["id"] == "method"), "not chosen yet")
     out: list[Block] = [Title(f"Process group: {method} · PyTorch {torch}"), known(record)]
+    wrong = [check for check in record["checks"] if check["id"] == "call" and check["result"] == "failed"]
+    if wrong:  # what was asked about comes first
+        out.extend([Heading("Your call"), Pairs(tuple(("wrong", one["evidence"], "failed") for one in wrong))])
     out.extend(questions(record))
     out.extend(decided(record, LABELS, verbose, FIRST))
     out.extend(checks(record))

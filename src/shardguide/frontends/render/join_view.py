@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardguide.guidance.hints import Any
 
 from .backend_view import listed
-from .blocks import Block, Code, Heading, Items, Pairs, Table, Text, Title
+from .blocks import Block, Code, Heading, Items, Pairs, Text, Title
 from .plan_view import checks, decided, end, known, questions, sources
 
 LABELS = {
@@ -40,16 +40,8 @@ def _verdict(one: dict[str, Any], verbose: bool) -> list[Block]:
     if one["when"]:
         out.append(Text(f"Where {one['when']}:"))
     if one["rows"]:
-        cells = tuple(
-            (
-                str(row["step"]),
-                _side(row["iteration"], row["at"]),
-                _side("the same" if row["hook"] == row["iteration"] else row["hook"], row["hook_at"]),
-                _result(row),
-            )
-            for row in one["rows"]
-        )
-        out.append(Table(("", "one iteration", "main_hook", "result"), cells))
+        out.append(Text("one iteration, and what main_hook makes of it:"))
+        out.append(Pairs(tuple(_row(row) for row in one["rows"])))
     elif one["kind"] == "Joinable" and one["verdict"] == "proven":
         out.append(Text("It makes no collective in an iteration, so there is nothing to shadow."))
     for issue in one["issues"]:
@@ -72,8 +64,14 @@ def _side(what: str, where: str) -> str:
     return f"{what} [{where.rpartition('/')[2]}]" if what else "-"
 
 
-def _result(row: dict[str, Any]) -> str:
-    return f"{row['result']}: {row['why']}" if row["why"] else str(row["result"])
+def _row(row: dict[str, Any]) -> tuple[str, str, str]:
+    """One step: what the iteration does there, what the hook does, and whether that is enough."""
+    iteration, hook = _side(row["iteration"], row["at"]), _side(row["hook"], row["hook_at"])
+    if row["hook"] == row["iteration"]:
+        hook = _side("the same", row["hook_at"])
+    mark = "passed" if row["result"] == "matched" else "unknown" if row["result"] == "unknown" else "failed"
+    why = f": {row['why']}" if row["why"] else ""
+    return str(row["step"]), f"{iteration} | {hook} | {row['result']}{why}", mark
 
 
 def view(record: dict[str, Any], verbose: bool) -> list[Block]:

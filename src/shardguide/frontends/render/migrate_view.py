@@ -42,7 +42,8 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
             out.extend([Heading(title), Items(rows_)])
     out.extend(_problems(record))
     if record["diff"]:
-        out.extend([Heading("Diff (--diff prints it alone)"), Code("diff", record["diff"])])
+        title = f"Diff (--diff prints it alone; shardguide apply {record['id']} writes it, after a yes)"
+        out.extend([Heading(title), Code("diff", record["diff"])])
     if verbose:
         out.extend(sources(record))
     out.extend(end(record))

@@ -36,16 +36,26 @@ def _pairs(block: Pairs, width: int) -> list[str]:
     return out
 
 
-def _table(block: Table) -> list[str]:
-    rows = [block.columns, *block.rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(block.columns))]
+def _table(block: Table, width: int) -> list[str]:
+    """Columns side by side; where the page is too narrow for them, the widest are wrapped between words, if that helps."""
+    rows = [[one_line(cell) for cell in row] for row in (block.columns, *block.rows)]
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    least = [max((len(word) for cell in column for word in cell.split()), default=0) for column in columns]
+    fits = sum(least) + 2 * len(least) <= width  # else wrapping would help nobody
+    while fits and sum(widths) + 2 * len(widths) > width:
+        widest = max(range(len(widths)), key=lambda i: (widths[i] > least[i], widths[i]))
+        widths[widest] -= 1
     out = []
     for row in rows:
-        cells = [
-            one_line(cell).ljust(w) if i == 0 else one_line(cell).rjust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        out.append(("  " + "  ".join(cells)).rstrip())
+        cells = [wrap(cell, size) for cell, size in zip(row, widths, strict=True)]
+        for at in range(max(map(len, cells))):
+            line = [cell[at] if at < len(cell) else "" for cell in cells]
+            parts = [
+                one.rjust(size) if i else one.ljust(size)
+                for i, (one, size) in enumerate(zip(line, widths, strict=True))
+            ]
+            out.append(("  " + "  ".join(parts)).rstrip())
     return out
 
 
@@ -62,7 +72,7 @@ def render(blocks: Iterable[Block], width: int = 0) -> str:
         elif isinstance(block, Heading):
             out.extend(["", one_line(block.text)])
         elif isinstance(block, Text):
-            out.extend("  " + line for line in wrap(one_line(block.text, 4000), width - 2))
+            out.extend(f"  {line}".rstrip() for line in wrap(one_line(block.text, 4000), width - 2))
         elif isinstance(block, Items):
             for item in block.rows:
                 wrapped = wrap(one_line(item, 4000), width - 4)
@@ -70,7 +80,7 @@ def render(blocks: Iterable[Block], width: int = 0) -> str:
         elif isinstance(block, Pairs):
             out.extend(_pairs(block, width))
         elif isinstance(block, Table):
-            out.extend(_table(block))
+            out.extend(_table(block, width))
         elif isinstance(block, Code):
-            out.extend(["", *("    " + line for line in lines(block.text).rstrip("\n").split("\n"))])
+            out.extend(["", *(f"    {line}" if line else "" for line in lines(block.text).rstrip("\n").split("\n"))])
     return "\n".join(out) + "\n"

@@ -235,13 +235,10 @@ def end(record: dict[str, Any]) -> list[Block]:
     if record["not_done"]:
         out.extend([Heading("Not done"), Items(tuple(record["not_done"]))])
     state = record["approval"]["state"]
-    if record["decisions"]:
-        text = {
-            "draft": _draft(record),
-            "approved": f"Approved: {record['id']}.",
-            "rejected": f"Rejected: {record['id']}.",
-        }[state]
-        out.extend([Text(""), Text(text)])
+    if state != "draft":
+        out.extend([Text(""), Text(f"{state.capitalize()}: {record['id']}.")])
+    elif record["decisions"] or record["approval"]["asked"]:
+        out.extend([Text(""), Text(_draft(record))])
     return out
 
 

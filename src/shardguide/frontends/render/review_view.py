@@ -37,6 +37,10 @@ def view(record: dict[str, Any], verbose: bool) -> list[Block]:
     if len(found) > SHOWN and not verbose:
         out.append(Text(f"{len(found) - SHOWN} more (--verbose, --json)."))
     if found:
+        fixes = sum(bool(one["edits"]) for one in found)
+        if fixes:
+            made = "the fix" if fixes == 1 else f"the {fixes} fixes"
+            out.extend([Text(""), Text(f"shardguide apply {record['id']} writes {made} marked [--diff], after a yes.")])
         out.append(Text(f"shardguide explain {found[0]['rule']} shows a rule with examples."))
     if record["problems"]:
         rows_ = tuple(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable
 
 from rich.cells import cell_len
@@ -9,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text as Styled
 
-from shardguide.guidance.hints import TextIO
+from shardguide.guidance.hints import Any, TextIO
 
 from .blocks import MARKS, Block, Code, Heading, Items, Pairs, Table, Text, Title
 from .plain import wrap
@@ -65,9 +67,43 @@ def _table(block: Table) -> Grid:
     return grid
 
 
+class _Trimmed:
+    """A stream whose lines end where their words end: rich fills the last column of a grid up to the window's edge."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(_BLANKS.sub(r"\1", text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+_BLANKS = re.compile(r" +((?:\x1b\[[\d;]*m)*)(?=\n)")  # before the end of a line, colours set back or not
+
+
+def _columns(stream: TextIO) -> int:
+    """Of the window, by COLUMNS or by the terminal itself; 0 where neither says it."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isdigit() and int(said):
+        return int(said)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        return 0
+
+
 def show(blocks: Iterable[Block], stream: TextIO) -> None:
     """Print the page on ``stream``; rich itself respects NO_COLOR and the width of the window."""
-    console = Console(file=stream, highlight=False, emoji=False, markup=False, soft_wrap=False)
+    trimmed = _Trimmed(stream)
+    console = Console(file=trimmed, highlight=False, emoji=False, markup=False, soft_wrap=False)  # type: ignore[arg-type]
+    if console.is_dumb_terminal:  # of such a one rich asks no size
+        console.width, console.height = (
+            _columns(stream) or console.width,
+            25,
+        )  # without a height it would ask again, in vain
     if console.width < 20:  # COLUMNS=0, or a window too narrow for a label and a word: rich would print nothing
         console.width = 80
     console.size = console.size  # else rich asks the terminal again for every line

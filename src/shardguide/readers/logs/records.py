@@ -64,3 +64,5 @@ class Evidence(NamedTuple):
     failed: tuple[Failed, ...]
     last: str  # the last line that is not empty
     problem: str = ""  # why it could not be read to its end
+    digest: str = ""  # of the bytes that were read
+    fatal: tuple[Raised, ...] = ()  # the line that says something failed, where a few lines hold no exception

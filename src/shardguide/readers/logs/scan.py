@@ -12,30 +12,19 @@ from collections.abc import Iterable, Sequence
 
 from shardguide.guidance.hints import Any
 
+from .blocks import FRAME, OTHERS, RAISED, RAISES, ROOT, STACK, TRACEBACK, Stack, Table, Traceback
 from .clean import Line, line_of
-from .records import Event, Evidence, Failed, Frame, Raised
+from .digest import hasher
+from .records import Event, Evidence, Failed, Raised
 from .source import chunks
 
 KEPT = 64  # events of one sign that are kept: the first half as they come, the last half as they are replaced
 MOST_RAISED = 4096
 WIDEST = 1 << 16  # bytes of a line that are looked at
-FRAMES = 60
-# The words by which the structures below are found; they come after the caller's own.
-TRACEBACK = b"Traceback (most recent call last):"
-ROOT = b"Root Cause (first observed failure):"
-OTHERS = b"Failures:"
-# ProcessGroupNCCL's, of the collective that timed out, where the Flight Recorder is on.
-STACK = b"Stack trace of the failed collective:"
-TIMED_OUT = "CollectiveTimeout"  # what such a stack is kept as
+TAIL = 1 << 15  # bytes of the end, in which exceptions without a traceback are looked for
+FEW = 2000  # bytes that are read as what somebody pasted, whatever stands in them
 _STRUCTURES = (TRACEBACK, ROOT, OTHERS, STACK)
 
-_FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d{1,7})(?:, in (?P<function>.{1,200}))?')
-_STACK_FRAME = re.compile(r"#\d+ (?P<function>.{1,200}?) from (?P<file>.{1,400}):(?P<line>\d{1,7})\s*$")
-# An exception's own line: a dotted name that ends in a capitalised class (or socket.gaierror), alone or before a colon.
-_RAISED = re.compile(
-    r"(?P<kind>(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*|(?<=\.)[a-z_]+(?:error|timeout)))(?:: ?(?P<message>.*))?$"
-)
-_ROW = re.compile(r"\s*(?P<name>time|host|rank|exitcode|error_file|traceback)\s*:\s*(?P<value>.*)")
 _SAME_FILE_RANK = (
     re.compile(r"(?:^|[/\\])(?:attempt_\d+[/\\])?(?P<rank>\d{1,6})[/\\]std(?:out|err)\.log(?:\.\w+)?$"),
     re.compile(r"(?:^|[^A-Za-z])[rR]ank[_-]?(?P<rank>\d{1,6})(?!\d)"),
@@ -79,6 +68,7 @@ def scan(path: str, automaton: Any, signs: int, name: str = "") -> Evidence:
         if not reader.size:
             raise
         problem = str(error)
+    reader.look_at_the_end(automaton)
     return reader.evidence(problem)
 
 
@@ -95,9 +85,12 @@ class _Reader:
         self.counts: dict[int, int] = {}
         self.raised: list[Raised] = []
         self.failed: list[Failed] = []
-        self.open: dict[tuple[int | None, int | None], _Traceback] = {}
-        self.table: _Table | None = None
-        self.last = b""
+        self.fatal: tuple[Raised, ...] = ()
+        self.open: dict[tuple[int | None, int | None], Traceback] = {}
+        self.table: Table | None = None
+        self.last = self.tail = b""
+        self.ends = 0  # of lines
+        self.content = hasher()
         self.handed = -1  # start of the line in this chunk that an open traceback took before its words were looked at
 
     def feed(self, chunk: bytes, automaton: Any) -> None:
@@ -135,10 +128,10 @@ class _Reader:
                 counts[sign] = counts.get(sign, 0) + 1
                 self._event(sign, line, self.lines + number + 1)
             elif sign in (self.signs, self.signs + 3):
-                self._start(line, self.lines + number + 1, _Traceback if sign == self.signs else _Stack)
+                self._start(line, self.lines + number + 1, Traceback if sign == self.signs else Stack)
                 at, number = end + 1, number + 1
             elif self.table is None:
-                self.table = _Table(self.file, sign == self.signs + 1)
+                self.table = Table(self.file, sign == self.signs + 1)
                 at, number = end + 1, number + 1
         if self.open or self.table:
             at, number = self._read_on(chunk, at, number, len(chunk))
@@ -146,6 +139,9 @@ class _Reader:
             self._late(chunk, many)
         self.lines += number + chunk.count(b"\n", at)
         self.size += len(chunk)
+        self.ends += chunk.count(b"\n")
+        self.content.update(chunk)
+        self.tail = (self.tail + chunk[-TAIL:])[-TAIL:]
         tail = chunk.rstrip()
         if tail:
             self.last = tail[tail.rfind(b"\n") + 1 :][-4000:]
@@ -178,9 +174,9 @@ class _Reader:
             raw = chunk[begin : min(len(chunk) if end < 0 else end, begin + WIDEST)]
             self._event(sign, line_of(raw), self.lines + number + 1)
 
-    def _start(self, line: Line, number: int, make: type[_Traceback]) -> None:
+    def _start(self, line: Line, number: int, make: type[Traceback]) -> None:
         # The lines of a message from C++ carry what the launcher puts in front of every line, and not the rank.
-        key = (None if make is _Stack else line.rank, line.local)
+        key = (None if make is Stack else line.rank, line.local)
         before = self.open.get(key)
         if before is not None and before.kind:  # one right after the other
             known = next((one for one in (line.rank, before.rank) if one is not None), self.rank)
@@ -207,7 +203,7 @@ class _Reader:
 
     def _line(self, line: Line, number: int) -> None:
         key = (line.rank, line.local)
-        traceback = self.open.get(key)
+        traceback = self.open.get(key) or self._torn(line, key, number)
         if traceback is not None and number > traceback.at:
             traceback.at = number
             if traceback.take(line.text, number):
@@ -221,12 +217,45 @@ class _Reader:
                 self.failed.extend(self.table.rows)
                 self.table = None
 
-    def evidence(self, problem: str) -> Evidence:
-        """What was found, when everything was read."""
+    def _torn(self, line: Line, key: tuple[int | None, int | None], number: int) -> Traceback | None:
+        """The traceback whose head stands right above without the prefix that this line has, or with one that it lacks."""
+        if not (FRAME.match(line.text) or RAISED.match(line.text)):
+            return None
+        for other, one in self.open.items():
+            if one.at == number - 1 and not one.kind and not one.read and None in (other[0], key[0]):
+                self.open[key] = self.open.pop(other)
+                return one
+        return None
+
+    def look_at_the_end(self, automaton: Any) -> None:
+        """Exceptions without their traceback, and words that a terminal broke or a person typed otherwise than programs do."""
         for (rank, local), traceback in self.open.items():
             if traceback.kind:
                 known = next((one for one in (rank, traceback.rank) if one is not None), self.rank)
                 self.raised.append(traceback.raised(self.file, known, local))
+        pasted = self.size <= FEW and self.rank is None  # what a rank's own file holds is all that it wrote
+        if not pasted and (self.raised or not any(word in self.tail for word in RAISES)):
+            return
+        from .loose import PASTED_ALONE, end_of, read
+
+        lines = self.ends + (not self.tail.endswith(b"\n"))
+        texts = end_of(self.tail, lines, pasted)
+        if not texts:
+            return
+        found = read(texts, self.file, self.raised, lines, self.rank, pasted)
+        self.raised.extend(found.raised)
+        self.fatal = found.fatal
+        ranks = {one.number: one for one in texts}
+        for number, text in found.said:
+            at = ranks[number]
+            for sign in {sign for sign, _, _ in automaton.find_matches_as_indexes(text.encode(), overlapping=True)}:
+                if sign < self.signs and sign not in self.counts:
+                    self.counts[sign] = 1
+                    shown = text.removeprefix(PASTED_ALONE)
+                    self._event(sign, Line(shown, at.rank, at.local, at.time), number)
+
+    def evidence(self, problem: str) -> Evidence:
+        """What was found, when everything was read."""
         if self.table is not None:
             self.table.close()
             self.failed.extend(self.table.rows)
@@ -242,127 +271,9 @@ class _Reader:
             tuple(self.failed),
             line_of(self.last).text,
             problem,
+            self.content.hexdigest(),
+            self.fatal,
         )
-
-
-class _Traceback:
-    """The lines of one traceback, from its head to the exception and the lines of its message."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.rank: int | None = None  # by the line of its head
-        self.time = ""
-        self.frames: list[Frame] = []
-        self.kind = ""
-        self.number = 0
-        self.message: list[str] = []
-        self.read = 0
-
-    def take(self, text: str, number: int) -> bool:
-        """Whether it ends with (or before) this line."""
-        self.read += 1
-        if self.kind:  # lines after the exception: its message goes on until something else starts
-            more = text.strip()
-            if not more or len(self.message) > 12 or _starts_anew(text):
-                return True
-            self.message.append(text)
-            return False
-        if TRACEBACK.decode() in text:
-            self.frames = []
-            return False
-        frame = _FRAME.match(text)
-        if frame:
-            if len(self.frames) >= FRAMES:
-                del self.frames[FRAMES // 2]
-            self.frames.append(Frame(frame["file"], int(frame["line"]), frame["function"] or ""))
-            return False
-        if text.startswith("    ") and self.frames and not self.frames[-1].text and text.strip(" ^~"):
-            self.frames[-1] = self.frames[-1]._replace(text=text.strip()[:200])
-            return False
-        if text[:1] in (" ", "\t", "") or text.startswith(("During handling", "The above exception", "[Previous line")):
-            return self.read > 600
-        raised = _RAISED.match(text)
-        if raised:
-            self.kind, self.number = raised["kind"], number
-            self.message = [raised["message"] or ""]
-            return False
-        return self.read > 600
-
-    def raised(self, file: str, rank: int | None, local: int | None) -> Raised:
-        """The record."""
-        message = "\n".join(self.message)[:2000]
-        return Raised(file, self.number, rank, local, self.kind, message, tuple(self.frames), self.time)
-
-
-class _Stack(_Traceback):
-    """The frames that ProcessGroupNCCL prints of a collective that timed out, innermost first."""
-
-    def take(self, text: str, number: int) -> bool:
-        """Whether it ends before this line."""
-        found = _STACK_FRAME.match(text.strip())
-        if found is None or len(self.frames) >= FRAMES:
-            return True
-        if not self.kind:
-            self.kind, self.number = TIMED_OUT, number - 1
-            self.message = ["collective operation timeout: WorkNCCL"]
-        self.frames.insert(0, Frame(found["file"], int(found["line"]), found["function"]))
-        return False
-
-
-def _starts_anew(text: str) -> bool:
-    return bool(
-        TRACEBACK.decode() in text or _RAISED.match(text) or text.startswith(("[W", "[E", "[I", "W1", "E1", "I1"))
-    )
-
-
-class _Table:
-    """torchrun's table of failures: one block of named values for each failed process."""
-
-    def __init__(self, file: str, root: bool) -> None:
-        self.file, self.root, self.at = file, root, 0
-        self.rows: list[Failed] = []
-        self.values: dict[str, str] = {}
-        self.line = self.read = 0
-
-    def take(self, text: str, number: int) -> bool:
-        """Whether the table ends with this line."""
-        self.read += 1
-        if ROOT.decode() in text:
-            self.close()
-            self.root = True
-            return False
-        found = _ROW.match(text)
-        if found:
-            if found["name"] == "time" and self.values:
-                self.close()
-            if not self.values:
-                self.line = number
-            self.values[found["name"]] = found["value"].strip()
-            return False
-        ends = text.startswith("====") and bool(self.rows or self.values)
-        if ends or self.read > 4000:
-            self.close()
-            return True
-        return False
-
-    def close(self) -> None:
-        """Keep the block that was read."""
-        values, self.values = self.values, {}
-        rank = re.match(r"(\d+)\s*\(local_rank:\s*(\d+)\)", values.get("rank", ""))
-        code = re.match(r"(-?\d+)", values.get("exitcode", ""))
-        if rank and code and len(self.rows) < 20_000:
-            self.rows.append(
-                Failed(
-                    self.file,
-                    self.line,
-                    int(rank[1]),
-                    int(rank[2]),
-                    int(code[1]),
-                    values.get("host", ""),
-                    values.get("time", ""),
-                    self.root,
-                )
-            )
 
 
 def merged(parts: Iterable[Evidence]) -> list[Evidence]:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardguide.guidance.hints import TYPE_CHECKING, Any, NamedTuple
-from shardguide.guidance.record import Answer, Check, Decision, Fact, Guidance, Next, Snippet
-from shardguide.guidance.serialise import digest
-from shardguide.knowledge import diagnosis_store, pattern_store
+from shardguide.guidance.record import Fact, Guidance
+from shardguide.knowledge import diagnosis_store
 from shardguide.readers.logs.records import Evidence
-from shardguide.readers.remote import scheme
 
-from ..finish import closing
 from ..release import Resolved, resolve
-from ..sources import cite
 from . import numbers as numbers_of
-from . import order, placement, privacy, verdicts, versions, watchdog
+from . import order, placement, privacy, verdicts, watchdog
+from .answer import record
 from .files import Input, collect
 from .match import Candidate, Shown, candidates
 from .merge import once
@@ -23,9 +20,6 @@ from .merge import once
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-APPROVE = "Is this the fix to make? Nothing is changed before you confirm it."
-SHOWN = 5  # diagnoses in an answer
-LEFT = 100  # files that were left aside, by name
 # Words of the reports that context.py reads, and of the stacks that stacks.py does.
 STACKS = ('"MainThread"', " (most recent call first):")
 REPORTS = ("NVIDIA-SMI ", "NVSMI LOG", "CPU Affinity", "algbw", "PyTorch version: ", "memory.total [", "nvidia-nccl-cu")
@@ -53,6 +47,11 @@ def diagnose(request: DiagnoseRequest, executor: Executor | None = None) -> Guid
 
     if not request.paths and not request.question and not request.text:
         raise UnusableInput("diagnose needs a log or a dump, or --question with what happens in words.")
+    if not request.text and not request.paths:
+        from shardguide.readers.logs.loose import printed
+
+        if printed(request.question):  # an error was said as words
+            request = request._replace(text=request.question)
     if request.text:
         return _pasted(request, executor)
     resolved = resolve(request.torch, request.site_packages, request.remembered.get("torch"))
@@ -90,10 +89,9 @@ def diagnose(request: DiagnoseRequest, executor: Executor | None = None) -> Guid
         from .code_lines import locate
 
         found = locate(found, request.code)
-    record = _record(
-        request, resolved, inputs, [*left, *damaged, *broken, *unread], logs, start, found, [*facts, *numbers, *more]
-    )
-    return privacy.guarded(record, logs, request.anonymise)
+    aside = [*left, *damaged, *broken, *unread]
+    made = record(request, resolved, inputs, aside, logs, start, found, [*facts, *numbers, *more])
+    return privacy.guarded(made, logs, request.anonymise)
 
 
 def _pasted(request: DiagnoseRequest, executor: Executor | None) -> Guidance:
@@ -255,150 +253,3 @@ def from_measurements(inputs: Sequence[Input]) -> tuple[list[Candidate], list[Fa
             facts += facts_
             damaged += damaged_
     return found, facts, damaged
-
-
-def _outcome(logs: Sequence[Evidence], start: order.First, found: list[Candidate]) -> str:
-    """``diagnosed``; else ``unrecognised`` where something failed, and ``no_failure`` where nothing did."""
-    if any(one.diagnosis.kind != "cascade" for one in found):
-        return "diagnosed"
-    if found or start.raised or start.failed:
-        return "unrecognised"
-    return "no_failure"
-
-
-def _shown(one: Candidate, sources: Sequence[str]) -> dict[str, Any]:
-    diagnosis = one.diagnosis
-    return {
-        "id": diagnosis.id,
-        "title": diagnosis.title,
-        "confidence": one.confidence,
-        "ranks": list(one.ranks),
-        "evidence": [line._asdict() for line in one.evidence],
-        "place": one.place,
-        "cause": diagnosis.cause,
-        "tell": diagnosis.tell,
-        "fix": diagnosis.fix,
-        "snippet": diagnosis.patterns[0] if diagnosis.patterns else "",
-        "check": diagnosis.check,
-        "next_evidence": diagnosis.next,
-        "sources": [*sources, *(url for _, url in diagnosis.sources)],
-    }
-
-
-def _record(
-    request: DiagnoseRequest,
-    resolved: Resolved,
-    inputs: list[Input],
-    left: list[str],
-    logs: list[Evidence],
-    start: order.First,
-    found: list[Candidate],
-    facts: Sequence[Fact] = (),
-) -> Guidance:
-    release = resolved.release
-    outcome = _outcome(logs, start, found)
-    if outcome == "no_failure" and request.question:
-        outcome = "unrecognised"  # something happens, whatever it is
-    kept = [one for one in found if one.diagnosis.kind != "cascade"][:SHOWN] if outcome == "diagnosed" else []
-    decisions = [
-        Decision(one.diagnosis.id, one.diagnosis.fix, (one.diagnosis.cause,), sources=one.diagnosis.claims)
-        for one in kept
-    ]
-    cited = cite(decisions, release)
-    of = {decision.id: decision.sources for decision in cited.decisions}
-    snippets: list[Snippet] = []
-    for one in kept:
-        for name in one.diagnosis.patterns:
-            snippet = pattern_store.snippet(name, release.version) if release.version else None
-            if snippet is not None and snippet not in snippets:
-                snippets.append(snippet)
-    identity = digest(
-        "diagnose", [one[:3] for one in inputs], [(log.file, log.size, log.counts) for log in logs], request.question,
-        release.version, cited.knowledge,
-    )  # fmt: skip
-    checks = [*_checks(kept, outcome), *cited.checks]
-    next_, approval = closing("diagnose", identity, APPROVE, False, bool(kept), checks, _next(kept))
-    if outcome != "diagnosed":
-        next_ = _next(kept)
-    answers = {"torch": Answer(release.version, release.known_from)} if release.version else {}
-    read_ = [
-        {"file": log.file, "rank": log.rank, "bytes": log.size, "lines": log.lines, "problem": log.problem}
-        for log in logs
-    ]
-    return Guidance(
-        workflow="diagnose",
-        id=identity,
-        torch=release,
-        status="complete" if outcome == "diagnosed" else "partial",
-        answers=answers,
-        facts=tuple(facts),
-        snippets=tuple(snippets),
-        checks=tuple(checks),
-        sources=cited.sources,
-        next=next_,
-        done=(
-            f"{len(inputs)} file{'s' if len(inputs) != 1 else ''} read",
-            *(f"{path} was opened through fsspec" for path in request.paths if "://" in path and scheme(path)),
-        ),
-        not_done=(*_some(left), *(log.problem for log in logs if log.problem), *cited.not_confirmed),
-        approval=approval,
-        extra={
-            "outcome": outcome,
-            "diagnoses": [_shown(one, of.get(one.diagnosis.id, ())) for one in kept],
-            "raised": [
-                {
-                    "file": one.file,
-                    "line": one.line,
-                    "rank": one.rank,
-                    "kind": one.kind,
-                    "message": privacy.mask(one.message)[:300],
-                }  # a secret must not be cut before it is known as one
-                for one in start.raised[:8]
-            ],
-            "read": read_[:64],
-            "versions": versions.from_logs(logs),
-            "notes": _noticed(found, inputs) if outcome == "unrecognised" else [],
-        },
-    )
-
-
-def _noticed(found: list[Candidate], inputs: list[Input]) -> list[str]:
-    """What those say that only noticed the failure of another: the way to its cause, where nothing else was read."""
-    if not inputs:
-        return ["The question fits no diagnosis. Hand over the log of the failure, or ask with the words of its error."]
-    lines = [
-        f"Only a consequence: {one.diagnosis.title} ({at.file}:{at.line}: {privacy.mask(at.text)[:200]}). {one.diagnosis.fix}"
-        for one in found[:3]
-        if one.evidence and (at := one.evidence[0])
-    ]
-    return [*lines, "The cause stands in the output of another rank: hand over the logs of all ranks."] if lines else []
-
-
-def _some(left: list[str]) -> list[str]:
-    return left if len(left) <= LEFT else [*left[:LEFT], f"{len(left) - LEFT:,} more files left aside"]
-
-
-def _checks(kept: list[Candidate], outcome: str) -> list[Check]:
-    """Check ``pattern``: every fix shown belongs to words that were found, and these are shown with it."""
-    if not kept:
-        return [Check("pattern", "unknown", f"No diagnosis: {outcome.replace('_', ' ')}.")]
-    bare = [one.diagnosis.id for one in kept if not one.evidence]
-    if bare:
-        return [Check("pattern", "failed", f"No line speaks for {', '.join(bare)}.")]
-    first_ = kept[0]
-    at = first_.evidence[0]
-    return [
-        Check(
-            "pattern",
-            "passed",
-            f"{first_.diagnosis.id} rests on {at.file}{f':{at.line}' if at.line else ''}; every other one on lines of its own.",
-        )
-    ]
-
-
-def _next(kept: list[Candidate]) -> tuple[Next, ...]:
-    return tuple(
-        Next("explain", {"topic": one.diagnosis.patterns[0]}, one.diagnosis.title)
-        for one in kept[:1]
-        if one.diagnosis.patterns
-    )

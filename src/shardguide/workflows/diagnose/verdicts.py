@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from shardguide.knowledge import diagnosis_store
+from shardguide.readers.logs.blocks import TIMED_OUT
 from shardguide.readers.logs.records import Evidence, Raised
-from shardguide.readers.logs.scan import TIMED_OUT
 
 from .match import Candidate, Shown
 from .ranks import TERM, Job, State, earliest, names, own_frame, place_of

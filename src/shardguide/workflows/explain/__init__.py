@@ -114,6 +114,7 @@ def _record(request: ExplainRequest, resolved: Resolved, topic: Topic | None, wa
             *(f"not confirmed for this release: {text}" for text in missing),
         ),
         approval=approval,
+        request=digest("explain", said, request.full_script),
         extra={"topic": page, "patterns": listed, "notes": _notes(topic, listed, release, narrowed)},
     )
 

@@ -13,9 +13,11 @@ from shardguide.guidance.hints import Any, NamedTuple
 
 from . import cues, handed
 from .said import Said, said
+from .unread import unread
 
 LONGEST = 1 << 20  # characters: a pasted log may be long, a question is not
 ENOUGH = 2.0  # of cues, for a workflow to be taken
+QUESTION = 20_000  # characters; more than these are no question but something that was printed
 CLEAR = 3.0  # of cues, to outweigh an error message in the same line
 OTHERS = 3
 CASE = 2.4  # for plan, of a model with GPUs; less than that of words which ask for something else
@@ -31,6 +33,9 @@ class Understood(NamedTuple):
     notes: tuple[
         str, ...
     ] = ()  # what became of facts that the arguments do not carry, and what holds whatever the answer is
+    unread: tuple[
+        str, ...
+    ] = ()  # answers that the words speak of in a way that was not understood: nothing else is to stand for them
 
 
 def understand(words: str, files: tuple[str, ...] = (), torch: str | None = None) -> Understood:
@@ -53,7 +58,7 @@ def understand(words: str, files: tuple[str, ...] = (), torch: str | None = None
     if told.a_case and scores.get("diagnose", 0.0) < ENOUGH:
         scores["plan"] = scores.get("plan", 0.0) + CASE
         why["plan"] = (*why.get("plan", ()), "a model and GPUs")
-    tool = _chosen(scores, sorted_, pasted, code)
+    tool = _named(words, sorted_) or _chosen(scores, sorted_, pasted, code)
     arguments = _arguments(tool, asked, pasted, sorted_, told)
     if code and tool == "review":
         arguments["text"] = code
@@ -72,7 +77,12 @@ def understand(words: str, files: tuple[str, ...] = (), torch: str | None = None
         name for name, score in sorted(scores.items(), key=lambda one: -one[1]) if score >= ENOUGH and name != tool
     ]
     kept = told.notes() if tool in ("plan", "tune") and not sorted_.model else ()
-    return Understood(tool, arguments, reasons, tuple(others[:OTHERS]), (*kept, *cues.notes(tool, asked)))
+    if tool == "ask" and len(arguments.get("question", "")) > QUESTION:
+        tool, arguments = "diagnose", {**{k: v for k, v in arguments.items() if k == "torch"}, "text": words}
+    open_ = unread(asked, told.hardware) if tool in ("plan", "tune") else ()
+    open_ = tuple(name for name in open_ if name not in arguments)
+    notes = (*kept, *cues.notes(tool, asked), *((_OPEN,) if open_ else ()))
+    return Understood(tool, arguments, reasons, tuple(others[:OTHERS]), notes, open_)
 
 
 def as_task(tool: str, words: str, files: tuple[str, ...] = (), torch: str | None = None) -> dict[str, Any]:
@@ -125,6 +135,18 @@ def _split(words: str) -> tuple[str, str]:
         return words, words[found.start() : end if end > 0 else len(words)]
     start = words.rfind("\n", 0, found.start()) + 1
     return words[:start].strip(), words[start:]
+
+
+_OPEN = "Not all that was said of the hardware is understood, so what is remembered of other hardware is not put in its place."
+
+
+def _named(words: str, sorted_: handed.Handed) -> str:
+    """The workflow that is named by its own name and little else, for files that it can work with; "" for none."""
+    parts = words.lower().split()
+    name = parts[0].strip(".,:!") if parts and len(parts) <= 3 else ""
+    if name in ("plan", "tune") and (sorted_.code or sorted_.model or sorted_.reports):
+        return name
+    return name if name in ("join", "review", "migrate") and sorted_.code and not sorted_.evidence else ""
 
 
 def _chosen(scores: dict[str, float], sorted_: handed.Handed, pasted: str, code: str) -> str:

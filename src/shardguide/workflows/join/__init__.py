@@ -6,6 +6,7 @@ from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.guidance.record import Check, Decision, Guidance, Next, Question, Snippet
 from shardguide.guidance.serialise import plain
 from shardguide.knowledge import claims_store, pattern_store
+from shardguide.readers.files import noted, split
 
 from ..fields import TORCH
 from ..finish import finish
@@ -110,7 +111,9 @@ def join(request: JoinRequest) -> Guidance:
     Raises UnusableInput for answers that cannot be read.
     """
     stated = {name: value for name, value in request.given.items() if value is not None}
-    found = code.read(request.paths)
+    with noted() as read:
+        found = code.read(request.paths)
+    contents = sorted({(split(path)[1], content) for path, content in read})
     gathered = gather(FIELDS, stated, code.facts(found), request.remembered)
     resolved = resolve(stated.get(TORCH.name), request.site_packages, request.remembered.get(TORCH.name))
     value = gathered.value
@@ -126,10 +129,11 @@ def join(request: JoinRequest) -> Guidance:
     questions = _questions(loop, gathered, resolved.questions)
     explained = tuple(Part(name, claims_store.get(claim).text, claim) for name, claim in PARTS)
     checked = code.plain(found)
+    inputs = [*checked, contents] if contents else checked
     extra: dict[str, Any] = {"parts": plain(explained), "shadowed": [], "join_check": checked}
     seen = [code.hooks(found)] if found is not None else []
     if not loop.parts or not loop.release:
-        return finish("join", resolved, gathered, questions, [], seen, code.snippets(found), approve=APPROVE, inputs=checked, beside={},
+        return finish("join", resolved, gathered, questions, [], seen, code.snippets(found), approve=APPROVE, inputs=inputs, beside={},
                       extra=extra, notes=[], next_=())  # fmt: skip
     made = _decisions(loop)
     if not loop.fsdp:
@@ -141,7 +145,7 @@ def join(request: JoinRequest) -> Guidance:
     if several is not None:
         checks.append(several)
     return finish(
-        "join", resolved, gathered, questions, made, checks, [*code.snippets(found), *_snippets(loop)], approve=APPROVE, inputs=checked,
+        "join", resolved, gathered, questions, made, checks, [*code.snippets(found), *_snippets(loop)], approve=APPROVE, inputs=inputs,
         beside={}, extra=extra, notes=_notes(loop), next_=_next(loop),
     )  # fmt: skip
 

@@ -56,9 +56,12 @@ def run(request: MigrateRequest) -> Guidance:
         checks=_checks(result, counts),
         sources=sources,
         next=(Next("review", {}, "read the code again once the diff is applied"),) if diff else (),
-        done=(f"{result.files} files, {result.lines} lines, {len(result.changes)} of them to be changed",),
+        done=(
+            f"{result.files} file{'s' * (result.files != 1)}, {result.lines} lines, {len(result.changes)} of them to be changed",
+        ),
         not_done=tuple(f"{one['path']}: {one['why']}" for one in problems),
         approval=Approval("draft", ""),
+        request=digest("migrate", result.contents),
         extra={
             "diff": diff,
             "digests": digests,

@@ -282,6 +282,20 @@ def _why_not_hybrid(s: Situation) -> str:
     return f"It would take {one.needs(s)}, and there is no slower network between the nodes to spare."
 
 
+def _may_be_hybrid(s: Situation, best: Candidate, measured: Links | None) -> bool:
+    """Whether full sharding stands only because the states are known as a lower bound, which one node would hold."""
+    if (
+        best.layout.strategy != "full"
+        or s.strategy != "auto"
+        or best.states.complete
+        or s.dp_per_node not in hybrid_sizes(s)
+    ):
+        return False
+    one = candidate(s, "hybrid", s.dp_per_node)
+    slower = measured.slower if measured else s.inter not in ("", "nvlink")
+    return s.intra != "" and slower and s.memory is not None and 0 < one.states.total * ROOM <= s.memory.bound
+
+
 SOURCES = {
     "full": ["fsdp2.what", "fsdp1.full_shard", "practice.fsdp_when", "practice.strategy_map.full"],
     "grad_op": ["fsdp1.shard_grad_op", "fsdp2.reshard.false", "practice.strategy_map.grad_op"],
@@ -304,6 +318,12 @@ def decide(s: Situation, peak: Peak | None = None) -> tuple[Decision, Layout]:
             + (f", so {best.layout.strategy} instead of {before.strategy}." if changed else ".")
         )
     was = ""
+    may_be_hybrid = _may_be_hybrid(s, best, measured)
+    if may_be_hybrid:
+        reasons.append(
+            f"Open, since the states are known as a lower bound only: where {'what is asked' if s.model.parameters else 'a config.json'} "
+            f"shows that one node's {s.dp_per_node} ranks hold them, hybrid takes its place."
+        )
     if peak is not None:
         full = candidate(s, "full", s.dp)
         strategy, why = change(s, best.layout, best.states.total, peak, unsharded(s, full.layout), full.states.total)
@@ -327,7 +347,7 @@ def decide(s: Situation, peak: Peak | None = None) -> tuple[Decision, Layout]:
         tuple(reasons),
         tuple(alternatives),
         tuple(sources),
-        open=key in ("small", "default") and not best.states.complete,
+        open=may_be_hybrid or (key in ("small", "default") and not best.states.complete),
     )
     return decision, best.layout
 

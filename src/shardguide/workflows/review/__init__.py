@@ -12,6 +12,7 @@ from shardguide.guidance.hints import Any, NamedTuple
 from shardguide.guidance.record import Answer, Approval, Check, Guidance, Next
 from shardguide.guidance.serialise import digest
 from shardguide.knowledge import releases, rule_store
+from shardguide.readers.files import noted
 from shardguide.workflows.release import resolve
 from shardguide.workflows.sources import knowledge_version, of_claims
 
@@ -51,7 +52,9 @@ def check(request: ReviewRequest) -> Guidance:
     minor = releases.nearest(release.version) if release.version else ""
     wanted = _wanted(request.select, request.ignore) & rule_store.applying(minor)
     root = request.root or os.path.abspath(os.curdir)  # noqa: PTH100
-    result = review(request.paths, minor, frozenset(wanted), request.exclude, root)
+    with noted() as read:
+        result = review(request.paths, minor, frozenset(wanted), request.exclude, root)
+    contents = sorted({(_printable(path), content) for path, content in read})
     kept = _allowed(result.findings, request.per_file, root)
     rules = {code: rule_store.get(code) for code in {finding.code for finding in kept}}
     by_claim, sources = of_claims((claim for rule in rules.values() for claim in rule.claims), release)
@@ -62,7 +65,7 @@ def check(request: ReviewRequest) -> Guidance:
     if request.baseline:
         findings = [one for one in findings if one["fingerprint"] not in request.baseline]
     problems = [problem._replace(path=_printable(problem.path))._asdict() for problem in result.problems]
-    identity = digest("review", findings, problems, result.lines, minor, rule_store.digest(), knowledge_version())
+    identity = digest("review", contents, findings, problems, minor, rule_store.digest(), knowledge_version())
     notes = []
     if not minor:
         notes.append("The release is not known, so names and keywords were not compared with it: --torch X.")
@@ -82,10 +85,10 @@ def check(request: ReviewRequest) -> Guidance:
         checks=(_summary(findings, result),),
         sources=sources,
         next=(Next("review", {}, "read it again once the code is changed"),) if findings else (),
-        done=(f"{result.files} files, {result.lines} lines, {len(wanted)} rules",),
+        done=(f"{result.files} file{'s' * (result.files != 1)}, {result.lines} lines, {len(wanted)} rules",),
         not_done=tuple(f"{problem['path']}: {problem['why']}" for problem in problems),
         approval=Approval("draft", ""),
-        request=digest("review", request.select, request.ignore, sorted(request.baseline), _contents(result)),
+        request=digest("review", request.select, request.ignore, request.per_file, sorted(request.baseline), contents),
         extra={
             "findings": findings,
             "problems": problems,
@@ -140,18 +143,6 @@ def _collectives(result: Result) -> list[dict[str, Any]]:
         for one in result.collectives
         if one.verdict != "matched" or (one.one, one.other) != ("none", "none")
     ]
-
-
-def _contents(result: Result) -> str:
-    """What identifies all that was read."""
-    from shardguide.guidance.sha import sha256
-
-    out = sha256()
-    for path, one in sorted(result.texts.items()):
-        text = one.text.encode("utf-8", "surrogatepass")
-        out.update(f"{_printable(path)}\0{len(text)}\0".encode())
-        out.update(text)
-    return out.hexdigest()
 
 
 def _digests(findings: list[dict[str, Any]]) -> dict[str, str]:

@@ -51,7 +51,10 @@ def tune(request: TuneRequest) -> Guidance:
     if not now.known:
         prepared = prepared._replace(questions=(*prepared.questions, ASK_CURRENT))
     if not s.world:
-        return prepare.finish("tune", prepared, approve=APPROVE, inputs=inputs)
+        # Which dtype the GPU computes in holds for any number of them.
+        early = [precision.decide(s, Layout("full", 1, 1, 1))] if s.bf16 is not None else []
+        left = ("the other decisions: the number of GPUs is not known",) if early else ()
+        return prepare.finish("tune", prepared, approve=APPROVE, inputs=inputs, decisions=early, not_done=left)
     prepared, s, now = agree.reconcile(prepared, s, now)
     return _advise(s, now, prepared, inputs)
 

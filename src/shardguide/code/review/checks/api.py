@@ -10,10 +10,10 @@ from shardguide.knowledge import api, module_store, releases
 
 from ..project import File, Project, dotted_text
 from ..records import Call, Edit, Finding
+from .asking import GUARDS, choice, guards, only_named
 from .common import drop_argument, is_true
 from .fsdp2 import OLD
 
-_GUARDS = ("hasattr", "getattr", "version", "Version", "is_available", "VERSION", "AVAILABLE", "HAS_", "SUPPORT")
 _CHECKED = ("torch.distributed.", "torch.nn.parallel.", "torch.accelerator.")
 # Modules that only forward to another one: where to, and since when.
 _MOVED = {
@@ -28,6 +28,10 @@ _MOVED = {
 
 
 _ALIAS = "torch.distributed._shard.checkpoint"  # the same module under another name
+
+
+# What takes the place of broadcast_buffers=False, which is not quite the same.
+_FORWARD_SYNC = ": forward_sync_buffers=False takes its place, but still broadcasts the buffers at construction"
 
 
 class _Known(NamedTuple):
@@ -63,64 +67,6 @@ def _lines_with(text: str, words: tuple[str, ...]) -> list[int]:
             last = at
             at = text.find(word, at + 1)
     return sorted(found)
-
-
-def _guards(test: ast.expr) -> bool:
-    """Whether a test asks for the release or for what is there."""
-    waiting: list[ast.AST] = [test]
-    while waiting:
-        inner = waiting.pop()
-        for name, value in inner.__dict__.items():
-            if value.__class__ is list:
-                waiting += [one for one in value if isinstance(one, ast.AST)]
-            elif isinstance(value, ast.AST):
-                waiting.append(value)
-            elif (name == "id" or name == "attr") and (value == "dir" or any(word in value for word in _GUARDS)):
-                return True
-    return False
-
-
-def _choice(body: list[ast.stmt]) -> bool:
-    """Whether statements only choose among names: imports and assignments, behind tests or not."""
-    return len(body) < 4 and all(
-        isinstance(one, (ast.Import, ast.ImportFrom, ast.Assign))
-        or (isinstance(one, ast.If) and _choice(one.body) and _choice(one.orelse))
-        for one in body
-    )
-
-
-def _only_named(tree: ast.AST, node: ast.expr) -> bool:
-    """Whether an expression is only compared, or looked up by: nothing is called."""
-    above: list[ast.AST] = []  # the nodes around, from outside in
-    here = tree
-    while here is not node:
-        above.append(here)
-        for child in ast.iter_child_nodes(here):
-            if child is node or (_spans(child, node) and any(one is node for one in ast.walk(child))):
-                here = child
-                break
-        else:
-            return False
-    parent: ast.AST | None = above[-1] if above else None
-    if isinstance(parent, (ast.Tuple, ast.List, ast.Set)) and len(above) > 1:
-        kinds: ast.AST = parent
-        parent = above[-2]
-        if isinstance(parent, ast.Dict) or (isinstance(kinds, (ast.List, ast.Set)) and isinstance(parent, ast.Call)):
-            return False
-    else:
-        kinds = node
-    if isinstance(parent, ast.Dict):
-        return any(key is node for key in parent.keys)
-    if isinstance(parent, ast.Call):
-        asks = dotted_text(parent.func) in ("isinstance", "issubclass") and len(parent.args) == 2
-        return asks and parent.args[1] is kinds
-    return isinstance(parent, ast.Compare)
-
-
-def _spans(around: ast.AST, node: ast.expr) -> bool:
-    """Whether a node may hold another, by its lines; those without lines may."""
-    first = getattr(around, "lineno", None)
-    return first is None or first <= node.lineno <= (getattr(around, "end_lineno", None) or first)
 
 
 def _full(node: ast.AST, roots: dict[str, str]) -> str:
@@ -202,19 +148,19 @@ class _File:
             whatever = any(
                 handler.type is None or dotted_text(handler.type) == "Exception" for handler in node.handlers
             )
-            if whatever and _choice(node.body):
+            if whatever and choice(node.body):
                 self.guarded.append((node.lineno, node.end_lineno or node.lineno))
             elif any(handler.type is not None and "Error" in ast.dump(handler.type) for handler in node.handlers):
                 names = ast.dump(ast.Tuple([h.type for h in node.handlers if h.type is not None], ast.Load()))
                 if any(one in names for one in ("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError")):
                     self.guarded.append((node.lineno, node.end_lineno or node.lineno))
-        asking = _lines_with(self.file.text, (*_GUARDS, "dir("))
+        asking = _lines_with(self.file.text, (*GUARDS, "dir("))
         if asking:
             for node in (*kept[ast.If], *kept[ast.IfExp]):
                 assert isinstance(node, (ast.If, ast.IfExp))
                 test = node.test
                 at = bisect_left(asking, test.lineno)
-                if at < len(asking) and asking[at] <= (test.end_lineno or 0) and _guards(test):
+                if at < len(asking) and asking[at] <= (test.end_lineno or 0) and guards(test):
                     self.guarded.append((node.lineno, node.end_lineno or node.lineno))
                     if isinstance(node, ast.If) and isinstance(node.body[-1], (ast.Raise, ast.Return)):
                         exits.append(node)
@@ -316,7 +262,7 @@ class _File:
     def _used(self, node: ast.Attribute | ast.Name, full: str) -> None:
         known = self._look(full)
         if known.there and known.deprecated:
-            if not isinstance(node.ctx, ast.Load) or _only_named(self.file.tree, node):
+            if not isinstance(node.ctx, ast.Load) or only_named(self.file.tree, node):
                 return
             said = known.deprecated if len(known.deprecated) < 160 else f"{known.deprecated[:157]}…"
             self._report("FSD903", node, name=full, said=said)
@@ -340,7 +286,8 @@ class _File:
             elif name in known.told and name != "group_name" and not _is_none(keyword.value):
                 idle = name == "check_reduction" or (name == "broadcast_buffers" and is_true(keyword.value))
                 edits = drop_argument(Call(node, "", full, (), "", (), {}), name) if idle else ()
-                self._report("FSD905", keyword.value, *edits, name=full, keyword=name)
+                instead = "" if name != "broadcast_buffers" or is_true(keyword.value) else _FORWARD_SYNC
+                self._report("FSD905", keyword.value, *edits, name=full, keyword=name, instead=instead)
 
     def _asked_for(self, node: ast.Call, keyword: str) -> bool:
         """Whether a test around a call names its keyword: "symmetric" in inspect.signature(…).parameters."""
