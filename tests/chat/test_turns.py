@@ -152,6 +152,12 @@ def test_a_try_survives_the_end_of_the_conversation(say: Script) -> None:
     assert remembered(say)["gpus"] == 16 and remembered(say)["nodes"] == 2
 
 
+def test_a_what_if_at_a_question_is_a_try(say: Script) -> None:
+    said = say("plan", MODEL, "16", "2", "what if I have 64 gpus?", "8")
+    assert known(say)["gpus"] == 64 and remembered(say)["gpus"] == 16
+    assert "never estimated" in say("yes", "is that enough for seq len 32k?")[2], said
+
+
 def test_a_correction_is_no_try(say: Script) -> None:
     said = say(*PLAN, "gpus = 64, nodes = 8")
     assert "gpus is now 64, nodes is now 8." in said[9] and "try" not in said[9]

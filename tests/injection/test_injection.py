@@ -166,12 +166,15 @@ def _migrate(folder: Path, text: str) -> tuple[str, dict[str, Any]]:
 
 
 TESTED = """\
+import sys
+
 import torch
 import torch.distributed as dist
 
 dist.init_process_group("nccl", group_name={quoted})
-if dist.get_rank() == 0 and {quoted}:
-    dist.all_reduce(torch.ones(1))
+if dist.get_rank() == 0:
+    if sys.argv[1] == {quoted}:
+        dist.all_reduce(torch.ones(1))
 """
 
 

@@ -41,7 +41,10 @@ def test_every_machine_is_known_by_its_names(machine: dict[str, Any]) -> None:
             assert three.gpu == machine["gpu"]
             assert three.gpu_memory == machine.get("memory", "")
         alone = hardware.stated(f"llama 70b on {name}")
-        assert (alone.gpus, alone.nodes, alone.gpu) == ("", "", machine["gpu"])
+        one = (str(machine["gpus"]), "1") if hosts == 1 else ("", "")  # how many nodes a rack has is asked
+        assert (alone.gpus, alone.nodes, alone.gpu) == (*one, machine["gpu"])
+        several = hardware.stated(f"several {name}, llama 70b")
+        assert (several.gpus, several.nodes, several.gpu) == ("", "", machine["gpu"])
         assert machine["names"][0] in " ".join(alone.notes)  # how it was read is said, with its source
 
 

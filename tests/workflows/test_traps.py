@@ -141,7 +141,7 @@ def test_pytorch_refuses_rank_0_without_master_addr(monkeypatch):
 
 def test_the_file_of_a_file_initialisation_goes_at_a_normal_exit_and_stays_after_a_hard_one():
     text = said("init-file")
-    assert "left behind" in text["init.file.left"] and "exit normally" in text["init.file.removed"]
+    assert "left behind" in text["init.file.left"] and "normal exit" in text["init.file.removed"]
 
 
 def test_the_multi_gpu_functions_are_gone():

@@ -9,8 +9,8 @@ from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import TYPE_CHECKING, Any
 from shardguide.workflows import find_out
 
-from . import after, replies, spoken
-from .words import HELP, Meaning, meaning
+from . import after, inside, replies, spoken
+from .words import HELP, Meaning, asks, meaning
 
 if TYPE_CHECKING:
     from .talk import Talk
@@ -101,12 +101,16 @@ def _given(talk: Talk, asked: dict[str, Any], line: str, said: Meaning) -> bool:
     if found.note:
         talk.show([Text(found.note)])
     if found.arguments:
-        talk.give(found.arguments)
+        talk.give(found.arguments, trial=(bool(other) and asks(line)) or None)  # what if: no fact yet
         return True
     if said.kind in _LATER or _ABOUT.match(line):
         talk.show([Text("That is about the answer, which comes once this is answered, or left open with Enter.")])
     else:
-        talk.show([Text(spoken.error(found.wrong))] if found.wrong else after.asked(talk, line))
+        talk.show(
+            [Text(spoken.error(found.wrong))]
+            if found.wrong
+            else inside.blocks(talk.state.record, line) or after.asked(talk, line)
+        )
     return False
 
 

@@ -160,7 +160,9 @@ def _share(question: Question, claim: str) -> float:
     """The share of a question's words that a statement has; what is said of a library that was not asked about counts less."""
     said = set(ask_store.plain(claims_store.get(claim).text).split())
     asked = dict.fromkeys(word for word in question.words if word not in FORM_WORDS) or question.words
-    share = (sum(word in said for word in asked) + 0.5 * sum(word in said for word in question.said)) / max(len(asked), 1)
+    share = (sum(word in said for word in asked) + 0.5 * sum(word in said for word in question.said)) / max(
+        len(asked), 1
+    )
     return share - sum(ELSEWHERE for name in LIBRARIES if name in said and name not in question.words)
 
 

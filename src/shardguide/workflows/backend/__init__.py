@@ -46,8 +46,10 @@ def _gathered(request: BackendRequest) -> Gathered:
 def _host(gathered: Gathered, resolved: Resolved) -> Host:
     minor = resolved.minor
     needs = gathered.value("needs", "")
+    device = gathered.value("device", "")
     return Host(
-        device=gathered.value("device", ""),
+        # On macOS the choice is the same for cpu and mps: that of mps says the more.
+        device=device or ("mps" if gathered.value("os", "") == "macos" else ""),
         inter=gathered.value("inter", ""),
         os=gathered.value("os", ""),
         ipoib=gathered.value("ipoib", ""),
@@ -84,7 +86,7 @@ def _questions(host: Host, gathered: Gathered, resolved: Resolved) -> list[Quest
     open_ = [*resolved.questions, *gathered.conflicts]
     if not host.device:
         open_.append(ask(DEVICE))
-    if not host.inter:
+    if not host.inter and host.os != "macos":  # Gloo is all there is, over any network
         question = ask(INTER)
         open_.append(question._replace(why="Which backend uses the network best, and what there is to set, depends on it.",
                                        choices=("infiniband", "ethernet", "roce", "none")))  # fmt: skip

@@ -13,6 +13,11 @@ _HANGS = re.compile(
 )
 # Moments, the more special before the more general, with the diagnoses that fit there, the likelier first.
 _MOMENTS = (
+    (
+        r"(?=.*\bfile://|.*\bshared[- ]file|.*\bfile[- ](?:init|store|rendezvous|method)|.*\bFileStore)"
+        r"(?=.*\b(?:second|2nd|next|again|re-?(?:run|start|launch)\w*|twice|only once|first (?:time|run|start|launch)|killed|left over)\b)",
+        ("stale_filestore", "store_barrier_rank_missing"),
+    ),
     (r"\bgenerat(?:e|es|ion|ing)\b|\bdecod(?:e|ing)\b|\brollout", ("generate_unsynced_ranks", "rank_divergent_branch")),
     (
         r"\bsav(?:e|es|ing)\b|\bcheckpoint(?:s|ing)? (?:sav|writ)|\bstate[_ ]?dict|\bwhen checkpointing\b"
@@ -38,7 +43,8 @@ _MOMENTS = (
         ("rank0_preprocess_exceeds_timeout",),
     ),
     (
-        r"\binit_process_group|\binit(?:ialis|ializ)|\bstart(?:s|up|ing)?\b|\bbefore (?:the )?(?:first|training)|\brendezvous"
+        r"\binit_process_group|\binit(?:ialis|ializ)|\b(?:at|in|on|during|before) (?:\w+ )?(?:dist )?init\b|\bstart(?:s|up|ing)?\b"
+        r"|\bbefore (?:the )?(?:first|training)|\brendezvous"
         r"|\bfirst (?:step|iteration|batch|forward|collective)",
         ("store_barrier_rank_missing", "nccl_init_timeout", "rank0_preprocess_exceeds_timeout"),
     ),
@@ -54,7 +60,7 @@ _OTHER = re.compile(
 )
 _TRAINING = re.compile(
     r"\b(?:train\w*|rank\w*|epoch\w*|gpus?|nodes?|fsdp\w*|ddp|nccl|gloo|torchrun|job|step\w*|run|model|batch\w*|py-spy|all_?gather\w*|all_?reduce\w*"
-    r"|barrier|broadcast|collective|data(?:set|loader)?|checkpoint)\b",
+    r"|barrier|broadcast|collective|init_method|init|rdzv|rendezvous|launch\w*|data(?:set|loader)?|checkpoint)\b",
     re.IGNORECASE,
 )
 MOST = 3

@@ -127,8 +127,11 @@ def weighed(found: list[Candidate], question: str, terms: dict[str, Any], names:
         # Lines that leave several causes of one family open allow this one as well.
         open_ = [one for one in found if one.diagnosis.family == diagnosis.family and one.confidence == LEVELS[-1]]
         beside = max(open_, key=lambda one: one.weight) if open_ else None
+        if beside is None and any(one.diagnosis.family == "memory" for one in found):
+            continue  # that memory ran out is a fact: words only narrow what it ran out for
         lines, weight, ranks = (beside.evidence, beside.weight, beside.ranks) if beside else ((), 0.0, ())
-        out.append(
-            Candidate(diagnosis, LEVELS[-1], ranks, (*lines, told), weight + 10 * share[name], ("~", 0), "", True)
-        )
+        weight += 10 * share[name]
+        if found and beside is None:
+            weight = min(weight, min(one.weight for one in out[: len(found)]) - 1)  # words do not outweigh lines
+        out.append(Candidate(diagnosis, LEVELS[-1], ranks, (*lines, told), weight, ("~", 0), "", True))
     return out

@@ -163,8 +163,8 @@ FROM_DDP = Goal(
         "DDP(model) becomes fully_shard on each layer, then on the root. The model itself is changed: there is no model.module, and its "
         "state dict's keys have no module. prefix, which DDP's have.",
         "Make the optimizer after fully_shard. ZeroRedundancyOptimizer goes: the optimizer's states are sharded anyway.",
-        "DDP sends rank 0's weights and buffers at construction and its buffers before forward; fully_shard sends nothing. Start every rank "
-        "from the same weights, and keep buffers such as BatchNorm's statistics equal yourself.",
+        "DDP sends rank 0's weights and buffers at construction and its buffers before forward; fully_shard sends nothing. Start every "
+        "rank from the same weights, and keep buffers such as BatchNorm's statistics equal yourself.",
         "Old checkpoints load: torch.load on rank 0, strip module. from the keys, then set_model_state_dict with "
         "StateDictOptions(full_state_dict=True, broadcast_from_rank0=True).",
         "device_ids and output_device go: call torch.cuda.set_device(LOCAL_RANK) before fully_shard. process_group becomes mesh.",

@@ -11,7 +11,7 @@ import re
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any, NamedTuple
 
-from . import cues, handed
+from . import capability, cues, handed
 from .said import Said, said
 from .unread import unread
 
@@ -21,6 +21,9 @@ QUESTION = 20_000  # characters; more than these are no question but something t
 CLEAR = 3.0  # of cues, to outweigh an error message in the same line
 OTHERS = 3
 CASE = 2.4  # for plan, of a model with GPUs; less than that of words which ask for something else
+
+
+CAPABILITY = 4.0  # for backend, of a question on what one can do
 
 
 class Understood(NamedTuple):
@@ -55,6 +58,9 @@ def understand(words: str, files: tuple[str, ...] = (), torch: str | None = None
     asked, code = _code_in(asked) if not pasted else (asked, "")
     scores, why = cues.scores(asked.replace(pasted, " ") if pasted and asked.replace(pasted, "").strip("` ") else asked)
     told = said(asked)
+    if not pasted and capability.asked(asked)[0] and scores.get("diagnose", 0.0) < ENOUGH:
+        scores["backend"] = max(scores.get("backend", 0.0), CAPABILITY, scores.get("ask", 0.0) + 1)
+        why["backend"] = (*why.get("backend", ()), "an operation of a backend")
     if told.a_case and scores.get("diagnose", 0.0) < ENOUGH:
         scores["plan"] = scores.get("plan", 0.0) + CASE
         why["plan"] = (*why.get("plan", ()), "a model and GPUs")
@@ -64,6 +70,9 @@ def understand(words: str, files: tuple[str, ...] = (), torch: str | None = None
         arguments["text"] = code
     elif code and tool == "init":
         arguments["call"] = code
+    elif tool == "init" and (call := _call(asked)):
+        stated = {name: arguments[name] for name in ("backend", "method") if name in arguments}
+        arguments = {**_arguments(tool, asked.replace(call, " "), pasted, sorted_, told), **stated, "call": call}
     release = torch or (told.releases[0] if len(told.releases) == 1 else None)
     if release:
         arguments["torch"] = release
@@ -81,7 +90,8 @@ def understand(words: str, files: tuple[str, ...] = (), torch: str | None = None
         tool, arguments = "diagnose", {**{k: v for k, v in arguments.items() if k == "torch"}, "text": words}
     open_ = unread(asked, told.hardware) if tool in ("plan", "tune") else ()
     open_ = tuple(name for name in open_ if name not in arguments)
-    notes = (*kept, *cues.notes(tool, asked), *((_OPEN,) if open_ else ()))
+    answers = capability.answers(asked, release or "") if tool == "backend" and not pasted else ()
+    notes = (*answers, *kept, *cues.notes(tool, asked), *((_OPEN,) if open_ else ()))
     return Understood(tool, arguments, reasons, tuple(others[:OTHERS]), notes, open_)
 
 
@@ -100,7 +110,8 @@ def as_task(tool: str, words: str, files: tuple[str, ...] = (), torch: str | Non
 
 _LOG = re.compile(
     r"Traceback \(most recent call last\)|^\[?rank ?\d+\]?:|^\[rank\d+\]|\bNCCL (WARN|INFO)\b|^\[[EWIF]\d{3,4}[ :]|"
-    r"^\s*File \"[^\"]+\", line \d+|ChildFailedError|\b[A-Za-z_.]+(Error|Exception|Warning): |^\d{4}-\d\d-\d\d[ T]\d\d:\d\d",
+    r"^\s*File \"[^\"]+\", line \d+|[\w.]*ChildFailedError|\bCUDA out of memory\. Tried|"
+    r"\b[A-Za-z_.]+(Error|Exception|Warning): |^\d{4}-\d\d-\d\d[ T]\d\d:\d\d",
     re.MULTILINE,
 )
 
@@ -131,10 +142,46 @@ def _split(words: str) -> tuple[str, str]:
         return words, ""
     if "\n" not in words:
         # One line: the message ends with its quotes, if it has any.
-        end = words.find("`", found.start()) if words[: found.start()].count("`") % 2 else -1
-        return words, words[found.start() : end if end > 0 else len(words)]
+        mark = next((one for one in '`"' if words[: found.start()].count(one) % 2), "")
+        end = words.find(mark, found.start()) if mark else -1
+        if end < 0:
+            aside = _ASIDE.search(words, found.end())
+            end = aside.start() if aside else len(words)
+        return words, words[found.start() : end].rstrip()
     start = words.rfind("\n", 0, found.start()) + 1
     return words[:start].strip(), words[start:]
+
+
+def _call(words: str) -> str:
+    """The one call of init_process_group that stands in the words and can be read; "" for none."""
+    import ast
+
+    starts = [found.start() for found in re.finditer(r"(?:\w+\.)*init_process_group ?\(", words)]
+    if len(starts) != 1:
+        return ""
+    for end in (at + 1 for at in range(starts[0], min(len(words), starts[0] + 4000)) if words[at] == ")"):
+        text = words[starts[0] : end]
+        try:
+            ast.parse(text, mode="eval")
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            continue
+        return text
+    return ""
+
+
+# Where somebody's own words go on behind a message of one line.
+_ASIDE = re.compile(
+    r" (?:--|[–—]|<-+|//) | (?=since (?:this|yesterday|today|last|upgrad|mov|switch)\w*\b)|(?<=[.)])\s+(?=(?:why|when|happens|it|i|we|my|only|any)\b)"
+)
+
+
+def _around(asked: str, pasted: str) -> str:
+    """What was said beside a message of one line: the message itself is the evidence, and no question."""
+    if not pasted or pasted not in asked:
+        return asked
+    before, _, after = asked.partition(pasted)
+    words = " ".join(part.strip(" \t`'\"*:;,.-–—") for part in (before, after))
+    return words.strip() if re.search(r"\w", words) else ""
 
 
 _OPEN = "Not all that was said of the hardware is understood, so what is remembered of other hardware is not put in its place."
@@ -182,6 +229,9 @@ def _arguments(tool: str, asked: str, pasted: str, sorted_: handed.Handed, told:
         # What was said of the links, not those of the machine's kind.
         links: dict[str, Any] = {name: stated[name] for name in ("inter", "intra") if name in stated}
         found = {**stated, **found, **told.plan(), **links}
+        for name in ("inter", "intra"):
+            if name in found and cues.denied(str(found[name]), asked):
+                del found[name]  # "p4d without EFA"
         if sorted_.model:
             found["model"] = sorted_.model[0]
         if sorted_.reports:
@@ -191,8 +241,9 @@ def _arguments(tool: str, asked: str, pasted: str, sorted_: handed.Handed, told:
         if sorted_.code:
             found["current"] = sorted_.code[0]
     elif tool == "diagnose":
-        if asked:
-            found["question"] = asked
+        around = _around(asked, pasted)
+        if around:
+            found["question"] = around
         if pasted:
             found["text"] = pasted
         if sorted_.evidence or sorted_.reports:
@@ -202,12 +253,16 @@ def _arguments(tool: str, asked: str, pasted: str, sorted_: handed.Handed, told:
     elif tool in ("review", "migrate"):
         if sorted_.code:
             found["paths"] = list(sorted_.code)
-    elif tool == "backend" and "device" not in found and told.hardware.gpu:
-        from ..hardware import kind
+    elif tool == "backend":
+        if "device" not in found and told.hardware.gpu:
+            from ..hardware import kind
 
-        device = kind(told.hardware.gpu)
-        if device:
-            found["device"] = device
+            device = kind(told.hardware.gpu)
+            if device:
+                found["device"] = device
+        named, wanted = capability.asked(asked)
+        if named and wanted:
+            found["needs"] = ",".join(dict.fromkeys((*filter(None, str(found.get("needs", "")).split(",")), *wanted)))
     elif tool == "ask":
         found["question"] = asked or pasted
     elif tool == "explain":

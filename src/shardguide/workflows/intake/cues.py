@@ -59,7 +59,7 @@ def states(task: str, words: str) -> dict[str, Any]:
     text = " ".join(words[:4000].split())
     doubtful: set[str] = set()
     for one in _states(task):
-        found = one.pattern.search(text)
+        found = _said(one.pattern, text)
         if found is None:
             continue
         value = found.expand(one.value) if "\\g<" in one.value else one.value
@@ -72,6 +72,39 @@ def states(task: str, words: str) -> dict[str, Any]:
         elif out[one.field] != value:
             doubtful.add(one.field)
     return {name: value for name, value in out.items() if name not in doubtful}
+
+
+# Before what is denied, and behind it.
+_DENIED = re.compile(
+    r"(?:\b(?:no|(?<!why )not|without|w/o|lacks?|lacking|neither|nor|never|instead of|rather than|avoid(?:ing)?)"
+    r"|n['’]?t (?:have|use|using|got|want)|\b(?:sans|ohne|kein(?:e[nmr]?)?|sin|senza|sem))"
+    r"(?: (?:any|an?|the|using|use|used|have|having|got|on|with|real|plain))*$",
+    re.IGNORECASE,
+)
+_MISSING = re.compile(
+    r" (?:(?:is|are|was) ?(?:n['’]?t|not) (?:there|available|present|installed|enabled|used|an option|possible)|(?:is |are )?(?:unavailable|missing|disabled))\b",
+    re.IGNORECASE,
+)
+
+
+def _said(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """The first place that states it, and does not deny it: "no NVLink", "not using AdamW"."""
+    for found in pattern.finditer(text):
+        at = found.start(found.lastindex) if pattern.pattern.startswith("^") and found.lastindex else found.start()
+        if not _denies(text, at, found.end()):
+            return found
+    return None
+
+
+def _denies(text: str, start: int, end: int) -> bool:
+    return bool(_DENIED.search(text[max(0, start - 40) : start].rstrip(" ")) or _MISSING.match(text, end))
+
+
+def denied(word: str, text: str) -> bool:
+    """Whether a word stands in a text, and everywhere as what is not there."""
+    text = " ".join(text[:4000].split())
+    places = list(re.finditer(rf"\b{re.escape(word)}s?\b", text, re.IGNORECASE))
+    return bool(places) and all(_denies(text, one.start(), one.end()) for one in places)
 
 
 def notes(task: str, words: str) -> tuple[str, ...]:

@@ -33,6 +33,30 @@ class Hardware(NamedTuple):
         return {name: value for name, value in zip(self._fields[:-1], self[:-1], strict=True) if value}
 
 
+_MORE = "DVXHCETR"  # hosts in the plural, counts and shares
+_SEVERAL = frozenset(
+    (
+        "several",
+        "many",
+        "few",
+        "some",
+        "multiple",
+        "more",
+        "any",
+        "cluster",
+        "pool",
+        "fleet",
+        "how",
+        "half",
+        "part",
+        "parts",
+        "most",
+        "third",
+        "quarter",
+    )
+)
+
+
 class _Counts:
     """Counts as they are found; what each list means stands in hardware.toml."""
 
@@ -46,6 +70,13 @@ class _Counts:
         self.one: list[int] = []
         self.machines: list[int] = []
         self.doubt = False
+        # One machine is named once, and no word says that there are more of them.
+        named = [word.text for word in words if word.kind == "M"]
+        self.alone = (
+            len(named) == 1
+            and named[0][-1] not in "sS"
+            and not any(word.kind in _MORE or not _SEVERAL.isdisjoint(word.text.lower().split()) for word in words)
+        )
 
     def take(self, form: str, *lists: list[int]) -> None:
         """Every place of a form: its groups are the counts of ``lists``; a number is read once."""
@@ -115,8 +146,8 @@ def _memory(words: list[Word]) -> tuple[list[Word], str, str]:
 
 
 def _size(text: str) -> str:
-    found = re.search(r"(\d+(?:\.\d)?)[- ]?([TG])(iB)?", text, re.IGNORECASE)
-    return f"{found[1]}{found[2].upper()}{'i' if found[3] else ''}B" if found else ""
+    found = re.search(r"(\d+(?:\.\d)?)[- ]?(?:([TG])(iB)?|$)", text, re.IGNORECASE)
+    return f"{found[1]}{(found[2] or 'G').upper()}{'i' if found[3] else ''}B" if found else ""
 
 
 def _possible(name: str, memory: str) -> str:
@@ -210,7 +241,9 @@ def _of_them(found: _Counts) -> None:
 def _resolved(found: _Counts, of_machine: dict[str, Any] | None) -> tuple[int, int, tuple[str, ...]]:
     """Hosts and GPUs in all, 0 for what stays open, and what is to be said about it."""
     if of_machine is not None:
-        return (*_by_machine(found, of_machine), (_about(of_machine),))
+        nodes, gpus = _by_machine(found, of_machine)
+        one = " One of them is taken; say how many there are, if there are more." if nodes == 1 and found.alone else ""
+        return nodes, gpus, (_about(of_machine) + one,)
     hosts, each, all_, some = (set(one) for one in (found.hosts or found.one, found.each, found.all, found.some))
     nodes = hosts.pop() if len(hosts) == 1 else 0
     total = all_.pop() if len(all_) == 1 else 0
@@ -245,6 +278,8 @@ def _by_machine(found: _Counts, row: dict[str, Any]) -> tuple[int, int]:
         count = counted.pop()
         return (count * hosts, count * gpus) if total <= {gpus, count * gpus} else (0, 0)
     in_all = total.pop() if total else 0
+    if not in_all and hosts == 1 and found.alone:
+        return 1, gpus
     return (in_all // gpus, in_all) if hosts == 1 and in_all % gpus == 0 else (0, 0)
 
 
