@@ -71,7 +71,7 @@ def understand(words: str, files: tuple[str, ...] = (), torch: str | None = None
     elif code and tool == "init":
         arguments["call"] = code
     elif tool == "init" and (call := _call(asked)):
-        stated = {name: arguments[name] for name in ("backend", "method") if name in arguments}
+        stated: dict[str, Any] = {name: arguments[name] for name in ("backend", "method") if name in arguments}
         arguments = {**_arguments(tool, asked.replace(call, " "), pasted, sorted_, told), **stated, "call": call}
     release = torch or (told.releases[0] if len(told.releases) == 1 else None)
     if release:
@@ -171,7 +171,8 @@ def _call(words: str) -> str:
 
 # Where somebody's own words go on behind a message of one line.
 _ASIDE = re.compile(
-    r" (?:--|[–—]|<-+|//) | (?=since (?:this|yesterday|today|last|upgrad|mov|switch)\w*\b)|(?<=[.)])\s+(?=(?:why|when|happens|it|i|we|my|only|any)\b)"
+    r" (?:--|[–—]|<-+|//) | (?=since (?:this|yesterday|today|last|upgrad|mov|switch)\w*\b)|"
+    r"(?<=[.)])\s+(?=(?:why|when|happens|it|i|we|my|only|any)\b)"
 )
 
 

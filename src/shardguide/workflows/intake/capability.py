@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _OPERATION = re.compile(
-    r"\b(?:(?P<all>all)[-_ ]?(?P<kind>reduce|gather|to[-_ ]?all)|(?P<rs>reduce[-_ ]?scatter)|(?P<one>broadcast|barrier|scatter|reduce|i?send|i?recv|gather))"
+    r"\b(?:(?P<all>all)[-_ ]?(?P<kind>reduce|gather|to[-_ ]?all)|(?P<rs>reduce[-_ ]?scatter)|"
+    r"(?P<one>broadcast|barrier|scatter|reduce|i?send|i?recv|gather))"
     r"(?:_(?:into_)?(?:tensor|single|object|object_list))?s?\b",
     re.IGNORECASE,
 )

@@ -82,7 +82,8 @@ _DENIED = re.compile(
     re.IGNORECASE,
 )
 _MISSING = re.compile(
-    r" (?:(?:is|are|was) ?(?:n['’]?t|not) (?:there|available|present|installed|enabled|used|an option|possible)|(?:is |are )?(?:unavailable|missing|disabled))\b",
+    r" (?:(?:is|are|was) ?(?:n['’]?t|not) (?:there|available|present|installed|enabled|used|an option|possible)|"
+    r"(?:is |are )?(?:unavailable|missing|disabled))\b",
     re.IGNORECASE,
 )
 

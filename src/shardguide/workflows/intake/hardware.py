@@ -242,8 +242,8 @@ def _resolved(found: _Counts, of_machine: dict[str, Any] | None) -> tuple[int, i
     """Hosts and GPUs in all, 0 for what stays open, and what is to be said about it."""
     if of_machine is not None:
         nodes, gpus = _by_machine(found, of_machine)
-        one = " One of them is taken; say how many there are, if there are more." if nodes == 1 and found.alone else ""
-        return nodes, gpus, (_about(of_machine) + one,)
+        note = " One of them is taken; say how many there are, if there are more." if nodes == 1 and found.alone else ""
+        return nodes, gpus, (_about(of_machine) + note,)
     hosts, each, all_, some = (set(one) for one in (found.hosts or found.one, found.each, found.all, found.some))
     nodes = hosts.pop() if len(hosts) == 1 else 0
     total = all_.pop() if len(all_) == 1 else 0
