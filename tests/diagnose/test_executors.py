@@ -135,7 +135,7 @@ def test_bad_specifications(spec: str, job: Path) -> None:
 
 def test_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(UnusableInput, match=r"pip install 'shardguide\[dask\]'"):
+    with pytest.raises(UnusableInput, match=r"pip install '\.\[dask\]'"):
         engines.start("dask", [])
 
 

@@ -11,7 +11,6 @@ from contextvars import ContextVar
 
 from shardguide.guidance.errors import UnusableInput
 from shardguide.guidance.hints import Any
-from shardguide.guidance.sha import sha256
 
 MIB = 1 << 20
 STDIN = "-"
@@ -202,6 +201,8 @@ def read_bytes(path: str, limit: int) -> bytes:
         raise UnusableInput(f"{shown(path)}: larger than {size_text(limit)}, which is the most that is read.")
     read = _READ.get()
     if read is not None:
+        from shardguide.guidance.sha import sha256
+
         read.append((path, sha256(data).hexdigest()))
     return data
 
