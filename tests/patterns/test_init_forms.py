@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import torch.multiprocessing as mp  # noqa: E402
 
 from tests.patterns.load import load, text  # noqa: E402
 from tests.snippets import gloo  # noqa: E402
+from tests.snippets.ports import free_port  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -102,18 +102,16 @@ def test_spawn_starts_real_processes(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("forked")
 def test_tcp_with_ranks_by_hand(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    load("init-tcp-spawn")["launch"](reporter(tmp_path), 2, f"127.0.0.1:{port}")
+    load("init-tcp-spawn")["launch"](reporter(tmp_path), 2, f"127.0.0.1:{free_port()}")
     assert said(tmp_path) == BOTH
 
 
 def test_a_store_of_ones_own() -> None:
     start = load("init-store")["start"]
 
+    port = free_port()
+
     def body(rank: int) -> tuple[str, float, bool]:
-        port = int(os.environ["OWN_PORT"])
         for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):  # nothing of it is read
             del os.environ[name]
         os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
@@ -122,13 +120,7 @@ def test_a_store_of_ones_own() -> None:
         dist.all_reduce(total)
         return store.get("note").decode(), total.item(), dist.is_initialized()
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        os.environ["OWN_PORT"] = str(probe.getsockname()[1])
-    try:
-        assert gloo.run(2, body) == [("from rank 0", 3.0, True)] * 2
-    finally:
-        del os.environ["OWN_PORT"]
+    assert gloo.run(2, body) == [("from rank 0", 3.0, True)] * 2
 
 
 @pytest.mark.usefixtures("forked")
@@ -153,26 +145,29 @@ def test_file_with_spawn_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_the_long_group_waits_where_the_short_one_gives_up() -> None:
     pattern = load("init-timeouts")
 
+    given_up = gloo.event()
+
     def body(rank: int) -> tuple[float, float, str]:
-        waiting = pattern["start"](timeout=timedelta(seconds=1), patience=timedelta(seconds=60))
-
-        def prepare() -> None:
-            time.sleep(2.5)
-
+        waiting = pattern["start"](timeout=timedelta(seconds=4), patience=timedelta(seconds=120))
+        dist.barrier(group=waiting)
         started = time.monotonic()
-        pattern["rank_zero_first"](prepare, waiting)
+        pattern["rank_zero_first"](lambda: time.sleep(5), waiting)  # longer than the short group waits
         patient = time.monotonic() - started
         started, error = time.monotonic(), ""
         try:
-            pattern["rank_zero_first"](prepare, None)  # the default group
+            pattern["rank_zero_first"](
+                lambda: given_up.wait(120), None
+            )  # the default group; rank 0 is there all the time
         except RuntimeError as problem:
             error = str(problem)
-        return patient, time.monotonic() - started, error
+        waited = time.monotonic() - started
+        given_up.set()
+        return patient, waited, error
 
     (_, _, _), (patient, waited, error) = gloo.run(2, body)
-    assert patient > 2.2
-    assert error
-    assert 0.8 < waited < 2.3
+    assert patient > 4.5
+    assert "Timed out waiting 4000ms" in error
+    assert waited > 3.5
 
 
 def test_combined_backends_serve_cpu_tensors() -> None:
@@ -192,7 +187,7 @@ def test_groups_are_destroyed_after_a_clean_end_only() -> None:
 
     def body(rank: int) -> tuple[bool, bool, str]:
         seen = []
-        main(lambda: (dist.new_group(), seen.append(dist.is_initialized())))
+        main(lambda: (dist.new_group(), seen.append(dist.is_initialized()), dist.barrier()))
         after = dist.is_initialized()
         os.environ["MASTER_PORT"] = os.environ["SECOND_PORT"]
 
