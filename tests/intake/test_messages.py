@@ -66,6 +66,79 @@ def test_all_arguments_are_taken_by_the_workflow() -> None:
                 fields[name].parse(value)  # raises for what the field does not take
 
 
+def diagnosed(words: str) -> list[str]:
+    found = understand(words)
+    assert found.tool == "diagnose"
+    record = catalogue.run("diagnose", {"torch": "2.13", **found.arguments}, {}, None)
+    return [one["id"] for one in record.extra["diagnoses"]]
+
+
+DIAGNOSED = [one for one in MESSAGES if one.get("diagnosed")]
+
+
+@pytest.mark.parametrize("message", DIAGNOSED, ids=lambda one: str(one["id"]))
+def test_the_diagnosis_is_first(message: dict[str, Any]) -> None:
+    assert diagnosed(message["words"])[0] == message["diagnosed"]
+
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.96 GiB. GPU 3 has a total capacity of 79.11 GiB of which 1.02 GiB is free."
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        (f"{OOM} -- only on first step w/ fsdp", "oom_optimizer_state"),
+        (OOM, "oom_capacity"),
+        ("RuntimeError: NCCL Error 2: unhandled system error", "nccl_system_error"),
+        ("job frozen at init, nothing printed, 2 nodes", "store_barrier_rank_missing"),
+        ("init_method=file:///scratch/u/rdv hangs second time i start the job", "stale_filestore"),
+    ],
+)
+def test_a_line_that_was_printed_comes_before_the_words_around_it(words: str, first: str) -> None:
+    assert diagnosed(words)[0] == first
+
+
+@pytest.mark.parametrize("around", ["", " -- only on first step w/ fsdp", " when i save the state dict"])
+def test_words_beside_a_full_gpu_lead_to_nothing_but_memory(around: str) -> None:
+    from shardguide.knowledge import diagnosis_store
+
+    assert {diagnosis_store.get(one).family for one in diagnosed(OOM + around)} == {"memory"}
+
+
+# As PyTorch's table of backends has it (docs: torch.distributed, "Backends that come with PyTorch").
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("does gloo support reduce_scatter on gpu", "reduce_scatter by gloo on GPU tensors: yes"),
+        ("does gloo support reduce_scatter on gpu, torch 2.5", "reduce_scatter by gloo on GPU tensors: no"),
+        ("can gloo send from gpu", "send by gloo on GPU tensors: no"),
+        ("does nccl support all_to_all on cpu tensors", "all_to_all by nccl on CPU tensors: no"),
+        ("can gloo do all_gather with cuda tensors?", "all_gather by gloo on GPU tensors: yes"),
+        ("is barrier supported by gloo on cpu", "barrier by gloo on CPU tensors: yes"),
+        ("does nccl have reduce-scatter on cuda", "reduce_scatter by nccl on GPU tensors: yes"),
+    ],
+)
+def test_a_question_on_a_capability_is_answered_by_the_table(words: str, says: str) -> None:
+    found = understand(words)
+    assert found.tool == "backend"
+    assert says in found.notes[0]
+
+
+def test_a_mac_has_gloo_whatever_else_is_known() -> None:
+    record = catalogue.run(
+        "backend", {**understand("distributed backend on a mac").arguments, "torch": "2.13"}, {}, None
+    )
+    assert [one.choice for one in record.decisions if one.id == "backend"] == ["gloo"]
+    assert not record.questions
+
+
+@pytest.mark.parametrize(
+    "words", ["x", "?!...", "\x1b[31m", "\u202eabc", "(" * 3000, "init_process_group(" + "(" * 900, "no "]
+)
+def test_any_words_are_read(words: str) -> None:
+    assert understand(words).tool in catalogue.TASKS
+
+
 ASKED = [one for one in MESSAGES if one.get("asks")]
 
 

@@ -98,18 +98,7 @@ def fake_group(world: int, rank: int) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
-        forget()
-
-
-def forget() -> None:
-    """Clear what DTensor remembers by mesh: an equal mesh of a later process group would get this one's, and its dead groups."""
-    from torch.distributed.tensor import _redistribute
-    from torch.distributed.tensor.debug import _clear_sharding_prop_cache
-
-    _clear_sharding_prop_cache()
-    for held in vars(_redistribute).values():
-        if hasattr(held, "cache_clear"):
-            held.cache_clear()
+        gloo.forget()
 
 
 def on_gloo(world: int, *experiments: Callable[[DeviceMesh], Any], timeout: float = 300.0) -> dict[str, list[Any]]:

@@ -111,11 +111,27 @@ def _collect(pipes: list[Connection], deadline: float) -> tuple[dict[int, Any], 
     return results, errors
 
 
+def forget() -> None:
+    """Clear what DTensor remembers by mesh: an equal mesh of a later process group would get this one's, and its dead groups."""
+    import sys
+
+    if "torch.distributed.tensor" not in sys.modules:
+        return
+    from torch.distributed.tensor import _redistribute
+    from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+    _clear_sharding_prop_cache()
+    for held in vars(_redistribute).values():
+        if hasattr(held, "cache_clear"):
+            held.cache_clear()
+
+
 def _child(rank: int, world: int, body: Callable[[int], Any], pipe: Connection) -> None:
     import torch
     import torch.distributed as dist
 
     parent = os.getppid()
+    forget()
     torch.set_num_threads(1)
     os.environ.update(
         RANK=str(rank),
@@ -133,7 +149,8 @@ def _child(rank: int, world: int, body: Callable[[int], Any], pipe: Connection) 
         message = (False, traceback.format_exc())
     # Plain pickling copies tensors; Connection.send would pass them through shared memory that dies with this process.
     pipe.send_bytes(pickle.dumps(message))
-    while message[0] and os.getppid() == parent and not pipe.poll(1):
+    # Without a group it has left already, and its connections with it: to stay would only keep the others from noticing.
+    while message[0] and dist.is_initialized() and os.getppid() == parent and not pipe.poll(1):
         pass
     if message[0] and dist.is_initialized():
         dist.destroy_process_group()
