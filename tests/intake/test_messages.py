@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,20 @@ def test_a_mac_has_gloo_whatever_else_is_known() -> None:
 )
 def test_any_words_are_read(words: str) -> None:
     assert understand(words).tool in catalogue.TASKS
+
+
+@pytest.mark.parametrize("piece", ["a", "a.", "1", "8xA100 ", "x Error: ", "(", "\u202e", '`"'])
+def test_a_long_text_takes_no_longer_than_its_length(piece: str) -> None:
+    before = time.process_time()
+    understand((piece * (1 << 20))[: 1 << 20])
+    assert time.process_time() - before < 8  # it is under one second; quadratic reading takes minutes
+
+
+@pytest.mark.parametrize("words", ["", "  ", "plan"])
+def test_files_without_words_are_enough(words: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": 64}', encoding="utf-8")
+    found = understand(words, (str(tmp_path),))
+    assert (found.tool, found.arguments["model"]) == ("plan", str(tmp_path))
 
 
 ASKED = [one for one in MESSAGES if one.get("asks")]

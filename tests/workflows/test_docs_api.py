@@ -444,3 +444,20 @@ def test_how_two_signatures_differ():
     assert compare(before, before) == compare(None, after) == ((), ())
     swapped = compare(parameters("a", "b"), parameters("b", "a"))
     assert swapped.calls == ("order now b, a",)
+
+
+@pytest.mark.parametrize(
+    ("variable", "topic"),
+    [
+        ("NCCL_DEBUG", "nccl-debugging"),
+        ("NCCL_SOCKET_IFNAME", "network-interfaces"),
+        ("GLOO_SOCKET_IFNAME", "network-interfaces"),
+    ],
+)
+def test_a_variable_of_the_library_below_leads_to_its_page(variable: str, topic: str) -> None:
+    from shardguide.workflows import catalogue
+
+    with pytest.raises(UnusableInput, match=f"explain {topic}"):
+        name(variable, "2.13", None)
+    page = catalogue.run("explain", {"topic": topic, "torch": "2.13"}, {}, None)
+    assert variable in str(page)

@@ -10,6 +10,7 @@ from shardguide.installed.lookup import Tree
 from shardguide.knowledge import api, releases
 
 from .release import resolve
+from .variables import elsewhere
 
 _LONGEST = 200  # characters of a name that are looked at
 _RUN = "torch/distributed/run.py"
@@ -260,6 +261,7 @@ def _unknown(asked: str) -> str:
     ]
     near = [by_tail[one] for one in get_close_matches(tail, like, 4, 0.6)]
     words = f"; near it: {', '.join(near)}" if near else ""
+    words += elsewhere(asked)
     return f"The index of PyTorch's distributed API ({releases.OLDEST} to {releases.NEWEST}) has no {asked or 'empty name'}{words}."
 
 

@@ -110,8 +110,8 @@ def as_task(tool: str, words: str, files: tuple[str, ...] = (), torch: str | Non
 
 _LOG = re.compile(
     r"Traceback \(most recent call last\)|^\[?rank ?\d+\]?:|^\[rank\d+\]|\bNCCL (WARN|INFO)\b|^\[[EWIF]\d{3,4}[ :]|"
-    r"^\s*File \"[^\"]+\", line \d+|[\w.]*ChildFailedError|\bCUDA out of memory\. Tried|"
-    r"\b[A-Za-z_.]+(Error|Exception|Warning): |^\d{4}-\d\d-\d\d[ T]\d\d:\d\d",
+    r"^\s*File \"[^\"]+\", line \d+|ChildFailedError|\bCUDA out of memory\. Tried|"
+    r"(?<=[A-Za-z_.])(?:Error|Exception|Warning): |^\d{4}-\d\d-\d\d[ T]\d\d:\d\d",
     re.MULTILINE,
 )
 
@@ -135,19 +135,27 @@ def _code_in(words: str) -> tuple[str, str]:
     return words[:start].strip(), words[start:]
 
 
+_NAME_ENDS = ("ChildFailedError", "Error", "Exception", "Warning")
+NAME = 200  # characters of an exception's name, with its modules
+
+
 def _split(words: str) -> tuple[str, str]:
     """What was said, and what was pasted with it: everything from the first line that only a program prints."""
     found = _LOG.search(words)
     if found is None:
         return words, ""
     if "\n" not in words:
-        # One line: the message ends with its quotes, if it has any.
-        mark = next((one for one in '`"' if words[: found.start()].count(one) % 2), "")
-        end = words.find(mark, found.start()) if mark else -1
+        # One line: the message begins with its exception's whole name, and ends with its quotes, if it has any.
+        begin = found.start()
+        if found[0].startswith(_NAME_ENDS):
+            while begin > max(0, found.start() - NAME) and (words[begin - 1].isalnum() or words[begin - 1] in "._"):
+                begin -= 1
+        mark = next((one for one in '`"' if words[:begin].count(one) % 2), "")
+        end = words.find(mark, begin) if mark else -1
         if end < 0:
             aside = _ASIDE.search(words, found.end())
             end = aside.start() if aside else len(words)
-        return words, words[found.start() : end].rstrip()
+        return words, words[begin:end].rstrip()
     start = words.rfind("\n", 0, found.start()) + 1
     return words[:start].strip(), words[start:]
 
@@ -156,7 +164,7 @@ def _call(words: str) -> str:
     """The one call of init_process_group that stands in the words and can be read; "" for none."""
     import ast
 
-    starts = [found.start() for found in re.finditer(r"(?:\w+\.)*init_process_group ?\(", words)]
+    starts = [found.start() for found in re.finditer(r"\b(?:\w{1,40}\.){0,5}init_process_group ?\(", words)]
     if len(starts) != 1:
         return ""
     for end in (at + 1 for at in range(starts[0], min(len(words), starts[0] + 4000)) if words[at] == ")"):
